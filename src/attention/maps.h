@@ -1,0 +1,77 @@
+// Taps: what a layer's attention shows to observers, and lets editors change, while a panel of query rows is computed.
+// The kernel goes panel by panel, in it head by head; a panel holds the rows of all heads, so that heads can be compared
+// with heads · rows · keys numbers in memory. Nothing is computed or stored for taps that are absent.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace unchain::attention {
+
+// Query rows first_row … first_row + rows − 1 of all heads of one layer, before the product with the values.
+// Row r of head h holds `keys` weights, for keys 0 … keys − 1; those that the row may not see are exactly 0.
+struct MapPanel {
+  int layer = 0;
+  int heads = 0;
+  int kv_heads = 0;
+  int64_t first_row = 0;   // absolute position of the first row: row r is query position first_row + r
+  int64_t rows = 0;
+  int64_t keys = 0;        // first_row + rows: every position that a row of this panel may see
+  int64_t window = 0;      // a row sees its last `window` positions, itself among them; 0: all
+  float* positive = nullptr;      // A1 [heads, rows, keys] by the strides below
+  float* noise = nullptr;         // A2, same layout; nullptr for a map without a noise term
+  float* lambda = nullptr;        // [heads, rows]; nullptr without a noise term
+  int64_t row_stride = 0;         // elements from one row to the next (>= keys)
+  int64_t head_stride = 0;
+  const float* value_norm = nullptr;  // [heads, keys], ‖v_j W_O‖₂ of each key for each head; nullptr where unknown
+  int64_t value_norm_stride = 0;
+
+  float* positive_row(int head, int64_t row) const { return positive + head * head_stride + row * row_stride; }
+  float* noise_row(int head, int64_t row) const { return noise + head * head_stride + row * row_stride; }
+  // The first key that row r sees; the last is first_row + r.
+  int64_t first_key(int64_t row) const {
+    const int64_t position = first_row + row;
+    return window > 0 && position >= window ? position - window + 1 : 0;
+  }
+};
+
+// The heads' outputs of a panel of rows, after the product with the values (and head norm), before W_O.
+struct OutputPanel {
+  int layer = 0;
+  int heads = 0;
+  int64_t first_row = 0;
+  int64_t rows = 0;
+  int64_t value_width = 0;
+  float* output = nullptr;   // [rows, heads, value_width], rows `row_stride` elements apart
+  int64_t row_stride = 0;
+};
+
+// Sees panels in order of layer, then row; calls never overlap. An observer must not change what it sees.
+class Observer {
+ public:
+  virtual ~Observer() = default;
+  // A layer that no tap wants is computed as if there were no taps.
+  virtual bool wants(int layer) const { return layer >= 0; }
+  // Whether MapPanel::value_norm is to be filled (costs a product of values and W_O a head and layer).
+  virtual bool wants_value_norm() const { return false; }
+  virtual void on_maps(const MapPanel& panel) = 0;
+  virtual void on_outputs(const OutputPanel& /*panel*/) {}
+  virtual void end_layer(int /*layer*/) {}
+};
+
+// Changes maps or outputs in place, before any observer sees them.
+class Editor {
+ public:
+  virtual ~Editor() = default;
+  virtual bool wants(int layer) const { return layer >= 0; }
+  virtual void edit_maps(MapPanel& /*panel*/) {}
+  virtual void edit_outputs(OutputPanel& /*panel*/) {}
+};
+
+// Not owned. Editors act in order, then observers look.
+struct Taps {
+  std::vector<Observer*> observers;
+  std::vector<Editor*> editors;
+};
+
+}  // namespace unchain::attention
