@@ -1,0 +1,25 @@
+// y = x Wᵀ + b.
+#pragma once
+
+#include "tensor/matrix.h"
+
+namespace unchain::ops {
+
+// A weight as files hold it, [out, in], with an optional bias [out]. Not owning.
+struct Linear {
+  Matrix weight;
+  const float* bias = nullptr;
+
+  int64_t inputs() const { return weight.cols; }
+  int64_t outputs() const { return weight.rows; }
+  explicit operator bool() const { return weight.data != nullptr; }
+};
+
+// The type in which x should come for `rows` rows of it: f32 for f32 weights; for bf16 weights bf16, except for so few
+// rows that the product is bound by reading the weights (decoding): then f32, which is free there and more exact.
+DType activation_type(DType weight_type, int64_t rows) noexcept;
+
+// out[T, outputs] = x[T, inputs] Wᵀ + bias, f32. x.type as activation_type() says. Errors: shape.
+void linear_forward(const Matrix& out, const Matrix& x, const Linear& linear);
+
+}  // namespace unchain::ops

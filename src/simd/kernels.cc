@@ -1,0 +1,279 @@
+// See kernels.h. Compiled once for each instruction set by Highway's foreach_target.h; the functions at the end of the
+// file pick one at run time.
+#include "simd/kernels.h"
+
+#include <algorithm>
+#include <limits>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "simd/kernels.cc"
+#include "hwy/foreach_target.h"  // before highway.h
+#include "hwy/highway.h"
+#include "simd/vector-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace unchain::simd::HWY_NAMESPACE {
+
+const char* Target() { return hwy::TargetName(HWY_TARGET); }
+
+float Max(const float* x, size_t n) {
+  const D d;
+  const size_t lanes = hn::Lanes(d);
+  float result = -std::numeric_limits<float>::infinity();
+  size_t i = 0;
+  if (n >= lanes) {
+    V largest = load(d, x);
+    for (i = lanes; i + lanes <= n; i += lanes) largest = hn::Max(largest, load(d, x + i));
+    result = hn::GetLane(hn::MaxOfLanes(d, largest));
+  }
+  for (; i < n; ++i) result = std::max(result, x[i]);
+  return result;
+}
+
+float Sum(const float* x, size_t n) {
+  const D d;
+  const size_t lanes = hn::Lanes(d);
+  V s0 = hn::Zero(d), s1 = s0;
+  size_t i = 0;
+  for (; i + 2 * lanes <= n; i += 2 * lanes) {
+    s0 = hn::Add(s0, load(d, x + i));
+    s1 = hn::Add(s1, load(d, x + i + lanes));
+  }
+  for (; i < n; i += lanes) s0 = hn::Add(s0, i + lanes <= n ? load(d, x + i) : load_tail(d, x + i, n - i));
+  return hn::GetLane(hn::SumOfLanes(d, hn::Add(s0, s1)));
+}
+
+float DotF32(const float* x, const float* y, size_t n) { return dot_product(x, y, n); }
+float DotBf16(const bf16* x, const float* y, size_t n) { return dot_product(x, y, n); }
+
+// bf16 entries are summed as rounded: what is stored is what counts.
+HWY_INLINE V rounded(D /*d*/, V v, const float* /*type*/) { return v; }
+HWY_INLINE V rounded(D d, V v, const bf16* /*type*/) {
+  const hn::Rebind<uint32_t, D> d32;
+  const auto bits = hn::BitCast(d32, v);
+  const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(d32, 1u));
+  return hn::BitCast(d, hn::And(hn::Add(bits, hn::Add(odd, hn::Set(d32, 0x7fffu))), hn::Set(d32, 0xffff0000u)));
+}
+
+template <class Out>
+HWY_INLINE float exp_sum(const float* x, float offset, Out* out, size_t n) {
+  const D d;
+  const size_t lanes = hn::Lanes(d);
+  const V off = hn::Set(d, offset);
+  V s0 = hn::Zero(d), s1 = s0;
+  size_t i = 0;
+  for (; i + 2 * lanes <= n; i += 2 * lanes) {
+    const V e0 = rounded(d, hn::Exp(d, hn::Sub(load(d, x + i), off)), out);
+    const V e1 = rounded(d, hn::Exp(d, hn::Sub(load(d, x + i + lanes), off)), out);
+    store(d, e0, out + i);
+    store(d, e1, out + i + lanes);
+    s0 = hn::Add(s0, e0);
+    s1 = hn::Add(s1, e1);
+  }
+  for (; i < n; i += lanes) {
+    const size_t left = std::min(lanes, n - i);
+    const V value = rounded(d, hn::Exp(d, hn::Sub(load_tail(d, x + i, left), off)), out);
+    const V e = hn::IfThenElseZero(hn::FirstN(d, left), value);
+    store_tail(d, e, out + i, left);
+    s0 = hn::Add(s0, e);
+  }
+  return hn::GetLane(hn::SumOfLanes(d, hn::Add(s0, s1)));
+}
+float ExpSumF32(const float* x, float offset, float* out, size_t n) { return exp_sum(x, offset, out, n); }
+float ExpSumBf16(const float* x, float offset, bf16* out, size_t n) { return exp_sum(x, offset, out, n); }
+
+template <class In, class Out>
+HWY_INLINE void scaled(const In* x, float factor, Out* out, size_t n) {
+  const V f = hn::Set(D(), factor);
+  transform(out, n, [f](D, V v) HWY_ATTR { return hn::Mul(v, f); }, x);
+}
+void ScaledF32(const float* x, float factor, float* out, size_t n) { scaled(x, factor, out, n); }
+void ScaledBf16(const float* x, float factor, bf16* out, size_t n) { scaled(x, factor, out, n); }
+
+void Add(float* out, const float* x, size_t n) {
+  transform(out, n, [](D, V a, V b) HWY_ATTR { return hn::Add(a, b); }, out, x);
+}
+
+template <class T>
+HWY_INLINE void axpy(float* out, float factor, const T* x, size_t n) {
+  const V f = hn::Set(D(), factor);
+  transform(out, n, [f](D, V a, V b) HWY_ATTR { return hn::MulAdd(f, b, a); }, out, x);
+}
+void AxpyF32(float* out, float factor, const float* x, size_t n) { axpy(out, factor, x, n); }
+void AxpyBf16(float* out, float factor, const bf16* x, size_t n) { axpy(out, factor, x, n); }
+
+template <class Out>
+HWY_INLINE void scaled_by(const float* x, float factor, const float* weight, Out* out, size_t n) {
+  const V f = hn::Set(D(), factor);
+  transform(out, n, [f](D, V v, V w) HWY_ATTR { return hn::Mul(hn::Mul(v, f), w); }, x, weight);
+}
+void ScaledByF32(const float* x, float factor, const float* weight, float* out, size_t n) { scaled_by(x, factor, weight, out, n); }
+void ScaledByBf16(const float* x, float factor, const float* weight, bf16* out, size_t n) { scaled_by(x, factor, weight, out, n); }
+
+void ToBf16(const float* x, bf16* out, size_t n) {
+  transform(out, n, [](D, V v) HWY_ATTR { return v; }, x);
+}
+void ToF32(const bf16* x, float* out, size_t n) {
+  transform(out, n, [](D, V v) HWY_ATTR { return v; }, x);
+}
+
+// x·σ(y) = x/(1 + e^−y). For y below −88 the exponential is infinite and the quotient 0, as it should be.
+HWY_INLINE V times_sigmoid(D d, V x, V y) {
+  return hn::Div(x, hn::Add(hn::Set(d, 1.0f), hn::Exp(d, hn::Min(hn::Neg(y), hn::Set(d, 88.0f)))));
+}
+
+template <class Out>
+HWY_INLINE void silu_mul(const float* gate, const float* up, Out* out, size_t n) {
+  transform(out, n, [](D d, V g, V u) HWY_ATTR { return hn::Mul(times_sigmoid(d, g, g), u); }, gate, up);
+}
+void SiluMulF32(const float* gate, const float* up, float* out, size_t n) { silu_mul(gate, up, out, n); }
+void SiluMulBf16(const float* gate, const float* up, bf16* out, size_t n) { silu_mul(gate, up, out, n); }
+
+template <class Out>
+HWY_INLINE void gelu_tanh_mul(const float* gate, const float* up, Out* out, size_t n) {
+  transform(out, n, [](D d, V g, V u) HWY_ATTR {
+    const V cubic = hn::MulAdd(hn::Mul(hn::Mul(g, g), g), hn::Set(d, 0.044715f), g);
+    return hn::Mul(times_sigmoid(d, g, hn::Mul(cubic, hn::Set(d, 1.5957691216057308f))), u);
+  }, gate, up);
+}
+void GeluTanhMulF32(const float* gate, const float* up, float* out, size_t n) { gelu_tanh_mul(gate, up, out, n); }
+void GeluTanhMulBf16(const float* gate, const float* up, bf16* out, size_t n) { gelu_tanh_mul(gate, up, out, n); }
+
+void RotateHalves(const float* x, const float* cosine, const float* sine, float* out, size_t n) {
+  const D d;
+  const size_t half = n / 2, lanes = hn::Lanes(d);
+  for (size_t i = 0; i < half; i += lanes) {
+    const size_t left = std::min(lanes, half - i);
+    const bool whole = left == lanes;
+    const V a = whole ? load(d, x + i) : load_tail(d, x + i, left);
+    const V b = whole ? load(d, x + half + i) : load_tail(d, x + half + i, left);
+    const V c = whole ? load(d, cosine + i) : load_tail(d, cosine + i, left);
+    const V s = whole ? load(d, sine + i) : load_tail(d, sine + i, left);
+    const V first = hn::NegMulAdd(b, s, hn::Mul(a, c)), second = hn::MulAdd(a, s, hn::Mul(b, c));
+    if (whole) {
+      store(d, first, out + i);
+      store(d, second, out + half + i);
+    } else {
+      store_tail(d, first, out + i, left);
+      store_tail(d, second, out + half + i, left);
+    }
+  }
+}
+
+void RotateNeighbours(const float* x, const float* cosine, const float* sine, float* out, size_t n) {
+  for (size_t i = 0; i < n / 2; ++i) {
+    const float a = x[2 * i], b = x[2 * i + 1];
+    out[2 * i] = a * cosine[i] - b * sine[i];
+    out[2 * i + 1] = a * sine[i] + b * cosine[i];
+  }
+}
+
+// Four rows at a time, so that each vector of x serves four rows; `count` is a constant so that the sums stay in registers.
+template <size_t count, class T>
+HWY_INLINE void rows_times_vectors(const T* w, size_t stride, const float* x, float* out, size_t out_stride, size_t rows, size_t k) {
+  const D d;
+  const size_t lanes = hn::Lanes(d);
+  size_t r = 0;
+  for (; r + 4 <= rows; r += 4) {
+    V sums[4 * count];
+    for (size_t j = 0; j < 4 * count; ++j) sums[j] = hn::Zero(d);
+    const T* row = w + r * stride;
+    for (size_t i = 0; i < k; i += lanes) {
+      const size_t left = std::min(lanes, k - i);
+      const bool whole = left == lanes;
+      V weights[4];
+      for (size_t j = 0; j < 4; ++j) weights[j] = whole ? load(d, row + j * stride + i) : load_tail(d, row + j * stride + i, left);
+      for (size_t m = 0; m < count; ++m) {
+        const V xs = whole ? load(d, x + m * k + i) : load_tail(d, x + m * k + i, left);
+        for (size_t j = 0; j < 4; ++j) sums[m * 4 + j] = hn::MulAdd(weights[j], xs, sums[m * 4 + j]);
+      }
+    }
+    for (size_t m = 0; m < count; ++m) {
+      for (size_t j = 0; j < 4; ++j) out[m * out_stride + r + j] = hn::GetLane(hn::SumOfLanes(d, sums[m * 4 + j]));
+    }
+  }
+  for (; r < rows; ++r) {
+    for (size_t m = 0; m < count; ++m) out[m * out_stride + r] = dot_product(w + r * stride, x + m * k, k);
+  }
+}
+
+template <class T>
+HWY_INLINE void matrix_vectors(const T* w, size_t stride, const float* x, size_t count, float* out, size_t out_stride, size_t rows, size_t k) {
+  switch (count) {
+    case 1: return rows_times_vectors<1>(w, stride, x, out, out_stride, rows, k);
+    case 2: return rows_times_vectors<2>(w, stride, x, out, out_stride, rows, k);
+    case 3: return rows_times_vectors<3>(w, stride, x, out, out_stride, rows, k);
+    case 4: return rows_times_vectors<4>(w, stride, x, out, out_stride, rows, k);
+  }
+}
+void MatrixVectorsF32(const float* w, size_t stride, const float* x, size_t count, float* out, size_t out_stride, size_t rows, size_t k) {
+  matrix_vectors(w, stride, x, count, out, out_stride, rows, k);
+}
+void MatrixVectorsBf16(const bf16* w, size_t stride, const float* x, size_t count, float* out, size_t out_stride, size_t rows, size_t k) {
+  matrix_vectors(w, stride, x, count, out, out_stride, rows, k);
+}
+
+}  // namespace unchain::simd::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace unchain::simd {
+
+HWY_EXPORT(Target);
+HWY_EXPORT(Max);
+HWY_EXPORT(Sum);
+HWY_EXPORT(DotF32);
+HWY_EXPORT(DotBf16);
+HWY_EXPORT(ExpSumF32);
+HWY_EXPORT(ExpSumBf16);
+HWY_EXPORT(ScaledF32);
+HWY_EXPORT(ScaledBf16);
+HWY_EXPORT(Add);
+HWY_EXPORT(AxpyF32);
+HWY_EXPORT(AxpyBf16);
+HWY_EXPORT(ScaledByF32);
+HWY_EXPORT(ScaledByBf16);
+HWY_EXPORT(ToBf16);
+HWY_EXPORT(ToF32);
+HWY_EXPORT(SiluMulF32);
+HWY_EXPORT(SiluMulBf16);
+HWY_EXPORT(GeluTanhMulF32);
+HWY_EXPORT(GeluTanhMulBf16);
+HWY_EXPORT(RotateHalves);
+HWY_EXPORT(RotateNeighbours);
+HWY_EXPORT(MatrixVectorsF32);
+HWY_EXPORT(MatrixVectorsBf16);
+
+const char* target_name() { return HWY_DYNAMIC_DISPATCH(Target)(); }
+float max(const float* x, size_t n) { return HWY_DYNAMIC_DISPATCH(Max)(x, n); }
+float sum(const float* x, size_t n) { return HWY_DYNAMIC_DISPATCH(Sum)(x, n); }
+float dot(const float* x, const float* y, size_t n) { return HWY_DYNAMIC_DISPATCH(DotF32)(x, y, n); }
+float dot(const bf16* x, const float* y, size_t n) { return HWY_DYNAMIC_DISPATCH(DotBf16)(x, y, n); }
+float sum_squares(const float* x, size_t n) { return HWY_DYNAMIC_DISPATCH(DotF32)(x, x, n); }
+float exp_sum(const float* x, float offset, float* out, size_t n) { return HWY_DYNAMIC_DISPATCH(ExpSumF32)(x, offset, out, n); }
+float exp_sum(const float* x, float offset, bf16* out, size_t n) { return HWY_DYNAMIC_DISPATCH(ExpSumBf16)(x, offset, out, n); }
+void scale(float* x, float factor, size_t n) { HWY_DYNAMIC_DISPATCH(ScaledF32)(x, factor, x, n); }
+void scaled(const float* x, float factor, float* out, size_t n) { HWY_DYNAMIC_DISPATCH(ScaledF32)(x, factor, out, n); }
+void scaled(const float* x, float factor, bf16* out, size_t n) { HWY_DYNAMIC_DISPATCH(ScaledBf16)(x, factor, out, n); }
+void add(float* out, const float* x, size_t n) { HWY_DYNAMIC_DISPATCH(Add)(out, x, n); }
+void axpy(float* out, float factor, const float* x, size_t n) { HWY_DYNAMIC_DISPATCH(AxpyF32)(out, factor, x, n); }
+void axpy(float* out, float factor, const bf16* x, size_t n) { HWY_DYNAMIC_DISPATCH(AxpyBf16)(out, factor, x, n); }
+void scaled_by(const float* x, float factor, const float* weight, float* out, size_t n) { HWY_DYNAMIC_DISPATCH(ScaledByF32)(x, factor, weight, out, n); }
+void scaled_by(const float* x, float factor, const float* weight, bf16* out, size_t n) { HWY_DYNAMIC_DISPATCH(ScaledByBf16)(x, factor, weight, out, n); }
+void convert(const float* x, bf16* out, size_t n) { HWY_DYNAMIC_DISPATCH(ToBf16)(x, out, n); }
+void convert(const bf16* x, float* out, size_t n) { HWY_DYNAMIC_DISPATCH(ToF32)(x, out, n); }
+void silu_mul(const float* gate, const float* up, float* out, size_t n) { HWY_DYNAMIC_DISPATCH(SiluMulF32)(gate, up, out, n); }
+void silu_mul(const float* gate, const float* up, bf16* out, size_t n) { HWY_DYNAMIC_DISPATCH(SiluMulBf16)(gate, up, out, n); }
+void gelu_tanh_mul(const float* gate, const float* up, float* out, size_t n) { HWY_DYNAMIC_DISPATCH(GeluTanhMulF32)(gate, up, out, n); }
+void gelu_tanh_mul(const float* gate, const float* up, bf16* out, size_t n) { HWY_DYNAMIC_DISPATCH(GeluTanhMulBf16)(gate, up, out, n); }
+void rotate_halves(const float* x, const float* cosine, const float* sine, float* out, size_t n) { HWY_DYNAMIC_DISPATCH(RotateHalves)(x, cosine, sine, out, n); }
+void rotate_neighbours(const float* x, const float* cosine, const float* sine, float* out, size_t n) { HWY_DYNAMIC_DISPATCH(RotateNeighbours)(x, cosine, sine, out, n); }
+void matrix_vectors(const float* w, size_t stride, const float* x, size_t count, float* out, size_t out_stride, size_t rows, size_t k) {
+  HWY_DYNAMIC_DISPATCH(MatrixVectorsF32)(w, stride, x, count, out, out_stride, rows, k);
+}
+void matrix_vectors(const bf16* w, size_t stride, const float* x, size_t count, float* out, size_t out_stride, size_t rows, size_t k) {
+  HWY_DYNAMIC_DISPATCH(MatrixVectorsBf16)(w, stride, x, count, out, out_stride, rows, k);
+}
+
+}  // namespace unchain::simd
+#endif  // HWY_ONCE

@@ -1,0 +1,88 @@
+// The pieces that kernels are written with, once for each instruction set: loading and storing f32 or bf16 as f32 vectors,
+// and loops over arrays whose last, incomplete vector goes through a small buffer. Include after hwy/highway.h.
+#if defined(UNCHAIN_SIMD_VECTOR_INL_H_) == defined(HWY_TARGET_TOGGLE)  // once per target, by Highway's convention
+#ifdef UNCHAIN_SIMD_VECTOR_INL_H_
+#undef UNCHAIN_SIMD_VECTOR_INL_H_
+#else
+#define UNCHAIN_SIMD_VECTOR_INL_H_
+#endif
+
+#include <cstring>
+
+#include "hwy/contrib/math/math-inl.h"
+#include "hwy/highway.h"
+#include "tensor/dtype.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace unchain::simd::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+using D = hn::ScalableTag<float>;
+using V = hn::Vec<D>;
+
+HWY_INLINE V load(D d, const float* p) { return hn::LoadU(d, p); }
+HWY_INLINE V load(D d, const bf16* p) {
+  const hn::Rebind<uint16_t, D> d16;
+  const hn::Rebind<uint32_t, D> d32;
+  return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(d32, hn::LoadU(d16, reinterpret_cast<const uint16_t*>(p)))));
+}
+
+HWY_INLINE void store(D d, V v, float* p) { hn::StoreU(v, d, p); }
+// Rounds to nearest, ties to even, like to_bf16() (which also keeps NaNs; here a NaN may become infinity).
+HWY_INLINE void store(D d, V v, bf16* p) {
+  const hn::Rebind<uint16_t, D> d16;
+  const hn::Rebind<uint32_t, D> d32;
+  const hn::Rebind<int32_t, D> di32;
+  const auto bits = hn::BitCast(d32, v);
+  const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(d32, 1u));
+  const auto rounded = hn::ShiftRight<16>(hn::Add(bits, hn::Add(odd, hn::Set(d32, 0x7fffu))));
+  hn::StoreU(hn::DemoteTo(d16, hn::BitCast(di32, rounded)), d16, reinterpret_cast<uint16_t*>(p));
+  (void)d;
+}
+
+// The first n < Lanes(d) numbers, zeros behind them.
+template <class T>
+HWY_INLINE V load_tail(D d, const T* p, size_t n) {
+  HWY_ALIGN T buffer[HWY_MAX_BYTES / sizeof(T)] = {};
+  std::memcpy(buffer, p, n * sizeof(T));
+  return load(d, buffer);
+}
+template <class T>
+HWY_INLINE void store_tail(D d, V v, T* p, size_t n) {
+  HWY_ALIGN T buffer[HWY_MAX_BYTES / sizeof(T)];
+  store(d, v, buffer);
+  std::memcpy(p, buffer, n * sizeof(T));
+}
+
+// out_i = f(in_i …) on whole vectors; out may be one of the inputs.
+template <class Out, class F, class... In>
+HWY_INLINE void transform(Out* out, size_t n, const F& f, const In*... in) {
+  const D d;
+  const size_t lanes = hn::Lanes(d);
+  size_t i = 0;
+  for (; i + lanes <= n; i += lanes) store(d, f(d, load(d, in + i)...), out + i);
+  if (i < n) store_tail(d, f(d, load_tail(d, in + i, n - i)...), out + i, n - i);
+}
+
+// Σ_i x_i·y_i, in four independent vector sums (the latency of one multiply-add is about four cycles).
+template <class X, class Y>
+HWY_INLINE float dot_product(const X* x, const Y* y, size_t n) {
+  const D d;
+  const size_t lanes = hn::Lanes(d);
+  V s0 = hn::Zero(d), s1 = s0, s2 = s0, s3 = s0;
+  size_t i = 0;
+  for (; i + 4 * lanes <= n; i += 4 * lanes) {
+    s0 = hn::MulAdd(load(d, x + i), load(d, y + i), s0);
+    s1 = hn::MulAdd(load(d, x + i + lanes), load(d, y + i + lanes), s1);
+    s2 = hn::MulAdd(load(d, x + i + 2 * lanes), load(d, y + i + 2 * lanes), s2);
+    s3 = hn::MulAdd(load(d, x + i + 3 * lanes), load(d, y + i + 3 * lanes), s3);
+  }
+  for (; i + lanes <= n; i += lanes) s0 = hn::MulAdd(load(d, x + i), load(d, y + i), s0);
+  if (i < n) s1 = hn::MulAdd(load_tail(d, x + i, n - i), load_tail(d, y + i, n - i), s1);
+  return hn::GetLane(hn::SumOfLanes(d, hn::Add(hn::Add(s0, s1), hn::Add(s2, s3))));
+}
+
+}  // namespace unchain::simd::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // UNCHAIN_SIMD_VECTOR_INL_H_
