@@ -1,11 +1,16 @@
 # unchain_layer(NAME [USES LAYER...] [LINK TARGET...]): the static library unchain_NAME of all sources in src/NAME.
 add_library(unchain_options INTERFACE)
-target_compile_options(unchain_options INTERFACE -Wall -Wextra -Wpedantic -Wshadow -fno-math-errno)
+target_compile_features(unchain_options INTERFACE cxx_std_20)
+target_compile_options(unchain_options INTERFACE
+  $<BUILD_INTERFACE:-Wall> $<BUILD_INTERFACE:-Wextra> $<BUILD_INTERFACE:-Wpedantic> $<BUILD_INTERFACE:-Wshadow> $<BUILD_INTERFACE:-fno-math-errno>)
 target_include_directories(unchain_options INTERFACE
-  $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src> $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:include>)
+  $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src> $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 if(UNCHAIN_SANITIZE)
   target_compile_options(unchain_options INTERFACE -fsanitize=${UNCHAIN_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
   target_link_options(unchain_options INTERFACE -fsanitize=${UNCHAIN_SANITIZE})
+endif()
+if(UNCHAIN_FUZZ)  # tells libFuzzer which code an input reaches
+  target_compile_options(unchain_options INTERFACE -fsanitize=fuzzer-no-link)
 endif()
 
 set(UNCHAIN_LAYERS "")
