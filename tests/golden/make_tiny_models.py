@@ -62,7 +62,7 @@ CASES = {
     "llama_llama3": (llama(36, 28, 2, 3, 1, rope_parameters={"rope_theta": 1000.0, "rope_type": "llama3"} | LLAMA3), "F16", 1,
                      {"rope_theta": 1000.0, "rope_scaling": {"rope_type": "llama3"} | LLAMA3}, True),
     "gemma3_window": (gemma3(36, 52, 4, 4, 1, 10, sliding_window=8, sliding_window_pattern=3, query_pre_attn_scalar=24,
-                             rope_theta=50000.0, rope_local_base_freq=500.0, rope_scaling=None, rms_norm_eps=1e-5), "BF16", 1,
+                             rope_theta=50000.0, rope_local_base_freq=500.0, rope_scaling=None, rms_norm_eps=1e-2), "BF16", 1,
                       {"layer_types": [S, S, F, S],
                        "rope_parameters": {F: {"rope_theta": 50000.0, "rope_type": "default"},
                                            S: {"rope_theta": 500.0, "rope_type": "default"}}}, False),
