@@ -1,0 +1,166 @@
+#include "report/page.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "base/file.h"
+#include "report/encode.h"
+#include "report/page_files.h"
+
+namespace unchain::report {
+namespace {
+
+using nlohmann::json;
+using Parts = std::vector<std::pair<std::string_view, std::string_view>>;
+
+std::string escape_html(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    switch (c) {
+      case '&':
+        out += "&amp;";
+        break;
+      case '<':
+        out += "&lt;";
+        break;
+      case '>':
+        out += "&gt;";
+        break;
+      case '"':
+        out += "&quot;";
+        break;
+      default:
+        out += c;
+    }
+  }
+  return out;
+}
+
+// Puts the parts in the place of their {{names}}, in one pass: what a part holds is never looked at again.
+std::string fill(std::string_view text, const Parts& parts) {
+  std::string out;
+  while (true) {
+    const size_t open = text.find("{{");
+    const size_t close = open == text.npos ? text.npos : text.find("}}", open);
+    if (close == text.npos) return out.append(text);
+    const std::string_view name = text.substr(open + 2, close - open - 2);
+    out.append(text.substr(0, open));
+    bool known = false;
+    for (const auto& [part, content] : parts) {
+      if (part != name) continue;
+      out.append(content);
+      known = true;
+    }
+    if (!known) fail(ErrorCode::internal, "report: page.html names an unknown part '{}'", name);
+    text.remove_prefix(close + 2);
+  }
+}
+
+// JSON with invalid UTF-8 replaced and numbers that are not finite as null, then gzip, then base64.
+std::string pack(const json& value) {
+  return base64(gzip(value.dump(-1, ' ', false, json::error_handler_t::replace)));
+}
+
+std::string pack_plotly(const std::filesystem::path& path) {
+  if (path.empty()) return {};
+  const std::string text = read_text(path, size_t{1} << 26);
+  return base64(path.extension() == ".gz" ? text : gzip(text));
+}
+
+// Keeps the first `size` rows of every map: they are the first size·(size+1)/2 codes, so the base64 is only cut shorter
+// (the page ignores the codes that are left over in the last group of four characters).
+void cut_excerpt(json& excerpt, size_t size) {
+  const size_t codes = size * (size + 1) / 2;
+  for (const auto& [name, bytes] : {std::pair{"maps", codes}, std::pair{"signs", (codes + 7) / 8}}) {
+    if (!excerpt.contains(name)) continue;
+    for (json& layer : excerpt[name]) {
+      for (json& head : layer) {
+        if (!head.is_string()) continue;
+        auto& text = head.get_ref<std::string&>();
+        text.resize(std::min(text.size(), (bytes + 2) / 3 * 4));
+      }
+    }
+  }
+  excerpt["size"] = size;
+}
+
+// The next smaller form of the extras; false if nothing is left to leave out.
+bool shrink(json& extras) {
+  constexpr size_t kFewestTokens = 16;
+  if (!extras.is_object()) return false;
+  if (const auto excerpt = extras.find("excerpt"); excerpt != extras.end()) {
+    const size_t size = excerpt->is_object() ? excerpt->value("size", size_t{0}) : 0;
+    if (size > kFewestTokens) {
+      cut_excerpt(*excerpt, std::max(kFewestTokens, size * 3 / 4));
+    } else {
+      extras.erase(excerpt);
+    }
+    return true;
+  }
+  if (extras.empty()) return false;
+  extras.erase(extras.begin());
+  return true;
+}
+
+std::string make_title(const json& results, const std::string& title) {
+  if (!title.empty()) return title;
+  const auto text = [&](const char* part, const char* key) {
+    const json& group = results.contains(part) ? results[part] : json();
+    return group.is_object() && group.contains(key) && group[key].is_string() ? group[key].get<std::string>() : "";
+  };
+  for (const auto& [part, key] :
+       {std::pair{"model", "name"}, std::pair{"settings", "model"}, std::pair{"model", "architecture"}}) {
+    if (std::string name = text(part, key); !name.empty()) {
+      return "Attention of " + std::filesystem::path(name).filename().string();
+    }
+  }
+  return "Attention maps";
+}
+
+}  // namespace
+
+std::filesystem::path find_plotly(const std::filesystem::path& program_dir) {
+  std::vector<std::filesystem::path> folders;
+  if (const char* share = std::getenv("UNCHAIN_SHARE"); share != nullptr && *share != '\0') folders.emplace_back(share);
+  folders.push_back(program_dir / ".." / "share" / "unchain");
+  folders.push_back(program_dir / "share" / "unchain");
+  for (const auto& folder : folders) {
+    for (const char* name : {"plotly.min.js.gz", "plotly.min.js"}) {
+      std::error_code ignored;
+      if (std::filesystem::is_regular_file(folder / name, ignored)) return folder / name;
+    }
+  }
+  return {};
+}
+
+void write_page(const std::filesystem::path& html, const json& results, const json& extras,
+                const PageOptions& options) {
+  if (!results.is_object())
+    fail(ErrorCode::usage, "report: results is {}, expected a JSON object", results.type_name());
+  const std::string title = escape_html(make_title(results, options.title));
+  const std::string plotly = pack_plotly(options.plotly);
+  json kept = extras.is_object() ? extras : json::object();
+  while (true) {
+    const std::string data = pack({{"results", results}, {"extras", kept}});
+    const std::string page = fill(files::kPageHtml, {{"title", title},
+                                                     {"style", files::kPageCss},
+                                                     {"data", data},
+                                                     {"plotly", plotly},
+                                                     {"measures", files::kMeasuresJs},
+                                                     {"theme", files::kThemeJs},
+                                                     {"figures", files::kFiguresJs},
+                                                     {"maps", files::kMapsJs},
+                                                     {"page", files::kPageJs}});
+    if (page.size() < kPageLimit) return write_text(html, page);
+    if (!shrink(kept)) {
+      fail(ErrorCode::usage, "report: {}: the page needs {} bytes, limit {}; analyse fewer layers or measures",
+           html.string(), page.size(), kPageLimit);
+    }
+  }
+}
+
+}  // namespace unchain::report

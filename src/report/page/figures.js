@@ -1,0 +1,309 @@
+"use strict";
+// The pictures of measures over layers and heads. A picture is {id, title, keys, about, controls(report), draw(report,
+// state)}; draw gives {traces, layout, height, sentence, label, table}, or {missing: why it cannot be drawn}.
+// A table is {name, columns, rows} of plain values; its sentence holds no number that is not in the table or computed from it.
+
+class Report {
+  constructor({results, extras}) {
+    this.results = results;
+    this.extras = extras ?? {};
+    this.layers = Array.isArray(results.layers) ? results.layers : [];
+    this.heads = Math.max(0, ...this.layers.map((layer) => layer?.heads?.length ?? 0));
+    const keys = new Set(this.layers.flatMap((layer) => (layer?.heads ?? []).flatMap((head) => Object.keys(head ?? {}))));
+    this.keys = [...keys].filter((key) => this.each(key).length > 0);
+    const wide = new Set(this.layers.flatMap((layer) => Object.keys(layer ?? {})));
+    this.layerKeys = [...wide].filter((key) => key !== "heads" && this.layers.some((_, l) => this.layerValue(l, key)));
+  }
+  value(layer, head, key) { return readMeasure(this.layers[layer]?.heads?.[head]?.[key]); }
+  layerValue(layer, key) { return key === "layer" || key === "index" ? null : readMeasure(this.layers[layer]?.[key]); }
+  // All heads that have this measure, as {layer, head, mean, median, low, high}.
+  each(key) {
+    return this.layers.flatMap((layer, l) => (layer?.heads ?? []).flatMap((_, h) => {
+      const value = this.value(l, h, key);
+      return value ? [{layer: l, head: h, ...value}] : [];
+    }));
+  }
+  count() { return this.layers.reduce((sum, layer) => sum + (layer?.heads?.length ?? 0), 0); }
+  // Mean over the heads of each layer; null where no head has a value.
+  layerMeans(key) {
+    return this.layers.map((layer, l) => mean((layer?.heads ?? []).flatMap((_, h) => this.value(l, h, key)?.mean ?? [])));
+  }
+}
+
+const where = (entry) => `layer ${entry.layer} head ${entry.head}`;
+const indices = (count) => Array.from({length: count}, (_, i) => i);
+const numbered = (name, count) => indices(count).map((i) => ({value: String(i), text: `${name} ${i}`}));
+const isSame = (a, b) => Math.abs(a - b) <= 1e-6 * Math.max(1, Math.abs(a), Math.abs(b));
+
+function extremes(entries) {
+  const sorted = [...entries].sort((a, b) => a.mean - b.mean);
+  return {least: sorted[0], most: sorted.at(-1)};
+}
+
+function layerAxis(report, extra = {}) {
+  const count = Math.max(1, report.layers.length);
+  return {title: {text: "Layer"}, range: [-0.6, count - 0.4], dtick: Math.ceil(count / 16), tick0: 0, ...extra};
+}
+
+// One measure over all heads in words.
+function overviewSentence(report, key) {
+  const {name, unit} = measureOf(key);
+  const entries = report.each(key);
+  const without = report.count() - entries.length;
+  const rest = without ? ` ${without} of ${report.count()} heads have no value.` : "";
+  const {least, most} = extremes(entries);
+  if (entries.length === 1) return `${name}: ${formatMeasured(most, unit)} in ${where(most)}.${rest}`;
+  if (isSame(least.mean, most.mean)) return `${name} is ${formatValue(most.mean, unit)} in all ${entries.length} heads that have it.${rest}`;
+  const middle = formatValue(median(entries.map((e) => e.mean)), unit);
+  return `${name} is largest in ${where(most)}, ${formatMeasured(most, unit)}, and smallest in ${where(least)}, ` +
+    `${formatValue(least.mean, unit)}; the median head has ${middle}.${rest}`;
+}
+
+function measureOptions(report) {
+  const known = Object.keys(kMeasures);
+  const rank = (key) => (known.includes(key) ? known.indexOf(key) : known.length);
+  return [...report.keys].sort((a, b) => rank(a) - rank(b)).map((key) => {
+    const {name, group} = measureOf(key);
+    return {value: key, text: name, group};
+  });
+}
+
+const kOverview = {
+  id: "overview",
+  title: "Every head at a glance",
+  about: "Each cell is one head: the mean over windows of the chosen measure. Choosing a cell with the pointer shows that head's map further down.",
+  controls: (report) => [{id: "measure", label: "Measure", options: measureOptions(report)}],
+  keys: (state) => [state.measure],
+  draw(report, state) {
+    const entries = report.each(state.measure);
+    if (!entries.length) return {missing: "no measure has a value for any head."};
+    const {name, unit} = measureOf(state.measure);
+    const colors = theme();
+    const values = entries.map((e) => e.mean);
+    const signed = Math.min(...values) < 0;
+    const top = Math.max(...values.map(Math.abs), 1e-300);
+    const bounded = (unit === "share" || state.measure === "entropy_normalised") && top <= 1;
+    const limit = bounded ? 1 : top;
+    const text = (h) => report.layers.map((_, l) => {
+      const value = report.value(l, h, state.measure);
+      return `layer ${l}, head ${h}<br>${value ? plotText(formatMeasured(value, unit)).replace(" (", "<br>(") : "no value"}`;
+    });
+    return {
+      traces: [{
+        type: "heatmap", x: indices(report.layers.length), y: indices(report.heads),
+        z: indices(report.heads).map((h) => report.layers.map((_, l) => report.value(l, h, state.measure)?.mean ?? null)),
+        text: indices(report.heads).map(text), hovertemplate: "%{text}<extra></extra>",
+        zmin: signed ? -limit : 0, zmax: limit, colorscale: signed ? colors.diverging : colors.sequential,
+        xgap: 1.5, ygap: 1.5, colorbar: {thickness: 10, outlinewidth: 0, tickformat: unit === "share" ? ".0%" : ""},
+      }],
+      layout: {
+        xaxis: layerAxis(report, {showgrid: false}),
+        yaxis: {title: {text: "Head"}, autorange: "reversed", dtick: Math.ceil(report.heads / 16), tick0: 0, showgrid: false},
+      },
+      height: Math.min(560, Math.max(190, 100 + 28 * report.heads)),
+      sentence: overviewSentence(report, state.measure),
+      label: `Heat map of ${name}, ${report.layers.length} layers by ${report.heads} heads`,
+      table: {
+        name: state.measure, columns: ["layer", "head", "mean", "median", "interval low", "interval high"],
+        rows: entries.map((e) => [e.layer, e.head, e.mean, e.median, e.low, e.high]),
+      },
+    };
+  },
+};
+
+// Dots for the heads and a line for the mean of each layer.
+function dotsAndLine(report, key, name, color, place, dash = "solid") {
+  const entries = report.each(key);
+  const spread = (e) => e.layer + place + (report.heads > 1 ? 0.22 * (e.head / (report.heads - 1) - 0.5) : 0);
+  const {unit} = measureOf(key);
+  return [
+    {
+      type: "scatter", mode: "markers", x: entries.map(spread), y: entries.map((e) => e.mean), showlegend: false,
+      marker: {color: faded(color, 0.45), size: 5}, name,
+      text: entries.map((e) => `${where(e)}<br>${name}: ${formatValue(e.mean, unit)}`), hovertemplate: "%{text}<extra></extra>",
+    },
+    {
+      type: "scatter", mode: "lines+markers", x: indices(report.layers.length), y: report.layerMeans(key), name,
+      line: {color, width: 2.2, dash}, marker: {color, size: 4}, text: report.layers.map((_, l) => `layer ${l}, mean of heads`),
+      hovertemplate: "%{text}<br>%{fullData.name}: %{y:.4~g}<extra></extra>",
+    },
+  ];
+}
+
+function meansTable(report, name, keys) {
+  return {
+    name, columns: ["layer", "head", ...keys],
+    rows: report.layers.flatMap((layer, l) => (layer?.heads ?? []).map((_, h) => [l, h, ...keys.map((key) => report.value(l, h, key)?.mean ?? null)])),
+  };
+}
+
+function sinkSentence(report) {
+  const entries = report.each("sink_mass");
+  const {most} = extremes(entries);
+  const weighted = report.value(most.layer, most.head, "sink_mass_value_weighted");
+  const rest = report.value(most.layer, most.head, "row_sum_without_first");
+  return `In layer ${most.layer} head ${most.head} puts ${formatMeasured(most, "share")} of its weight on the first token` +
+    (weighted ? `; value-weighted it is ${formatShare(weighted.mean)}` : "; its value-weighted share is not known") +
+    (rest ? `, and ${formatNumber(rest.mean)} of the row sum is left for all other tokens.` : ".");
+}
+
+const kMass = {
+  id: "mass",
+  title: "Mass on the first token, and what it brings",
+  about: "Dots are heads, lines are the mean of a layer's heads. Where the value-weighted line lies far below the other, the first token takes weight but adds little to the output.",
+  keys: () => ["sink_mass", "sink_mass_value_weighted", "row_sum_without_first"],
+  controls: () => [],
+  draw(report) {
+    const keys = this.keys().filter((key) => report.keys.includes(key));
+    if (!keys.includes("sink_mass")) return {missing: "the mass on the first token was not measured."};
+    const colors = theme().series;
+    const names = {sink_mass: "weight", sink_mass_value_weighted: "value-weighted", row_sum_without_first: "row sum without it"};
+    const missing = keys.includes("sink_mass_value_weighted") ? "" : " The values are not known here, so only the weights are shown.";
+    return {
+      traces: keys.flatMap((key, i) => dotsAndLine(report, key, names[key], colors[i], (i - (keys.length - 1) / 2) * 0.24, i === 2 ? "dot" : "solid")),
+      layout: {xaxis: layerAxis(report), yaxis: {title: {text: "Share of the row"}, rangemode: "tozero"}},
+      height: 380,
+      sentence: sinkSentence(report) + missing,
+      label: "Mass on the first token by layer, as weight and value-weighted",
+      table: meansTable(report, "first-token", keys),
+    };
+  },
+};
+
+// The keys of a rank measure and its references at a place ("" or "block_"), those that have values.
+function rankKeys(report, place, rank) {
+  const has = (keys) => keys.find((key) => report.keys.includes(key));
+  return {
+    measured: has([place + rank]),
+    permuted: place ? has([`block_permuted_${rank}`, `permuted_block_${rank}`]) : has([`permuted_${rank}`]),
+    uniform: place ? has([`block_uniform_${rank}`, `uniform_block_${rank}`]) : has([`uniform_${rank}`]),
+  };
+}
+
+function rankSentence(report, keys) {
+  const entries = report.each(keys.measured);
+  const average = mean(entries.map((e) => e.mean));
+  const parts = [`The maps have ${formatNumber(average)} on average over ${entries.length} heads`];
+  const {least, most} = extremes(entries);
+  if (entries.length > 1) parts[0] += ` (${formatNumber(least.mean)} in ${where(least)} to ${formatNumber(most.mean)} in ${where(most)})`;
+  const pairs = keys.permuted ? entries.flatMap((e) => {
+    const other = report.value(e.layer, e.head, keys.permuted);
+    return other ? [[e.mean, other.mean]] : [];
+  }) : [];
+  if (pairs.length) {
+    parts.push(`the same weights in random places ${formatNumber(mean(pairs.map((p) => p[1])))}`);
+    parts.push(`${pairs.filter((p) => p[0] < p[1]).length} of ${pairs.length} heads lie below that reference`);
+  }
+  const uniform = keys.uniform ? report.each(keys.uniform) : [];
+  if (uniform.length) parts.push(`the uniform map has ${formatNumber(mean(uniform.map((e) => e.mean)))}`);
+  return parts.join("; ") + ".";
+}
+
+const kRank = {
+  id: "rank",
+  title: "Effective rank beside its references",
+  about: "A rank is small only against something. Beside each head's map stand the same weights put in random places of their rows, and the map of equal weights. Judge by the block: the whole map is a triangle and so always of full numerical rank.",
+  keys: (state) => [`${state.place}${state.rank}`],
+  controls: (report) => {
+    const has = (place, rank) => report.keys.includes(place + rank);
+    const ranks = Object.keys(kRanks).filter((rank) => has("", rank) || has("block_", rank));
+    const places = [{value: "block_", text: "Block below the diagonal"}, {value: "", text: "Whole map"}];
+    return [
+      {id: "rank", label: "Rank measure", options: ranks.map((rank) => ({value: rank, text: kRanks[rank][0]}))},
+      {id: "place", label: "Of", options: places.filter((p) => ranks.some((rank) => has(p.value, rank)))},
+    ];
+  },
+  draw(report, state) {
+    const keys = rankKeys(report, state.place ?? "", state.rank);
+    if (!keys.measured) return {missing: "no rank was measured for this choice."};
+    const colors = theme().series;
+    const names = {measured: "measured", permuted: "same weights, random places", uniform: "uniform map"};
+    const found = Object.keys(keys).filter((which) => keys[which]);
+    return {
+      traces: found.flatMap((which, i) => {
+        const both = dotsAndLine(report, keys[which], names[which], colors[i], (i - 1) * 0.22, which === "uniform" ? "dot" : "solid");
+        return which === "uniform" ? both.slice(1) : both;
+      }),
+      layout: {xaxis: layerAxis(report), yaxis: {title: {text: measureOf(keys.measured).name}, rangemode: "tozero"}},
+      height: 380,
+      sentence: rankSentence(report, keys),
+      label: `${measureOf(keys.measured).name} by layer, beside permuted and uniform maps`,
+      table: meansTable(report, keys.measured, found.map((which) => keys[which])),
+    };
+  },
+};
+
+const kLayers = {
+  id: "layers",
+  title: "How alike the heads of a layer are",
+  about: "Bars are 95 % intervals. Heads can have different maps and yet similar outputs, so both are shown.",
+  keys: (_, report) => report.layerKeys,
+  controls: () => [],
+  draw(report) {
+    const keys = report.layerKeys;
+    if (!keys.length) return {missing: "no measure of whole layers has a value (a single head has nothing to compare)."};
+    const colors = theme().series;
+    const say = (key) => {
+      const entries = report.layers.flatMap((_, layer) => {
+        const value = report.layerValue(layer, key);
+        return value ? [{layer, ...value}] : [];
+      });
+      const {least, most} = extremes(entries);
+      const {name, unit} = measureOf(key);
+      if (entries.length === 1) return `${name} is ${formatMeasured(most, unit)} in layer ${most.layer}.`;
+      return `${name} is largest in layer ${most.layer}, ${formatMeasured(most, unit)}, and smallest in layer ${least.layer}, ${formatValue(least.mean, unit)}.`;
+    };
+    return {
+      traces: keys.map((key, i) => {
+        const values = report.layers.map((_, l) => report.layerValue(l, key));
+        return {
+          type: "scatter", mode: "lines+markers", name: measureOf(key).name, x: indices(values.length), y: values.map((v) => v?.mean ?? null),
+          error_y: {
+            type: "data", symmetric: false, thickness: 1.2, width: 2,
+            array: values.map((v) => (v?.high != null ? v.high - v.mean : 0)), arrayminus: values.map((v) => (v?.low != null ? v.mean - v.low : 0)),
+          },
+          line: {color: colors[i % colors.length], width: 2.2}, marker: {size: 5},
+          hovertemplate: "layer %{x}<br>%{fullData.name}: %{y:.4~g}<extra></extra>",
+        };
+      }),
+      layout: {xaxis: layerAxis(report), yaxis: {rangemode: "tozero"}},
+      height: 340,
+      sentence: keys.map(say).join(" "),
+      label: `By layer: ${keys.map((key) => measureOf(key).name).join(", ")}`,
+      table: {
+        name: "layers", columns: ["layer", ...keys.flatMap((key) => [key, `${key} low`, `${key} high`])],
+        rows: report.layers.map((_, l) => [l, ...keys.flatMap((key) => {
+          const v = report.layerValue(l, key);
+          return [v?.mean ?? null, v?.low ?? null, v?.high ?? null];
+        })]),
+      },
+    };
+  },
+};
+
+// The short list at the top; each line only where its measures have values.
+function summarySentences(report) {
+  const lines = [];
+  const has = (key) => report.keys.includes(key);
+  if (has("sink_mass")) {
+    const average = mean(report.each("sink_mass").map((e) => e.mean));
+    lines.push(`${sinkSentence(report)} Over all heads the first token takes ${formatShare(average)} on average.`);
+  }
+  if (has("entropy_normalised")) {
+    const {least, most} = extremes(report.each("entropy_normalised"));
+    const sharp = `The sharpest head is ${where(least)} (normalised entropy ${formatNumber(least.mean)})`;
+    lines.push(report.count() > 1 ? `${sharp}, the most spread ${where(most)} (${formatNumber(most.mean)}).` : `${sharp.replace("sharpest head", "only head")}.`);
+  }
+  for (const place of ["block_", ""]) {
+    const keys = rankKeys(report, place, "rank_entropy");
+    if (!keys.measured) continue;
+    lines.push(`Entropy rank of the ${place ? "block" : "whole map"}. ${rankSentence(report, keys)}`);
+    break;
+  }
+  if (has("induction_mass")) {
+    const {most} = extremes(report.each("induction_mass"));
+    lines.push(`The strongest induction head is ${where(most)}: ${formatMeasured(most, "share")} of its weight, where there is a target, lies on what followed the same token before.`);
+  }
+  if (has("negative_mass") && extremes(report.each("negative_mass")).most.mean > 0) lines.push(overviewSentence(report, "negative_mass"));
+  return lines;
+}

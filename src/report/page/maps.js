@@ -1,0 +1,235 @@
+"use strict";
+// The pictures that need the extras: distributions, one attention map, singular values.
+
+const kHistograms = {
+  entropy_normalised: {name: "Normalised entropy of rows", one: "rows", axis: "Entropy / log(visible keys)", show: formatNumber},
+  log10_weight: {name: "Size of weights", one: "weights", axis: "log₁₀ |weight|", show: (x) => `10^${formatNumber(x)}`},
+};
+
+// The sum of the count lists that the choice of layer and head picks ("" is all).
+function addCounts(histogram, layer, head, bins) {
+  const total = new Array(bins).fill(0);
+  (histogram.counts ?? []).forEach((heads, l) => (heads ?? []).forEach((counts, h) => {
+    if ((layer !== "" && Number(layer) !== l) || (head !== "" && Number(head) !== h)) return;
+    (counts ?? []).slice(0, bins).forEach((n, i) => { total[i] += Number.isFinite(n) ? n : 0; });
+  }));
+  return total;
+}
+
+// Where the running sum of counts passes half, linear inside the bin.
+function histogramMedian(edges, counts) {
+  const half = counts.reduce((sum, n) => sum + n, 0) / 2;
+  let sum = 0;
+  for (const [i, n] of counts.entries()) {
+    if (n > 0 && sum + n >= half) return edges[i] + (edges[i + 1] - edges[i]) * (half - sum) / n;
+    sum += n;
+  }
+  return null;
+}
+
+const kDistributions = {
+  id: "distributions",
+  title: "Distributions",
+  about: "Counts over the rows (or visible weights) of all windows. With all layers chosen, each column is one layer and colour is the share of its rows; with one layer, bars.",
+  keys: () => ["entropy_normalised"],
+  controls: (report) => [
+    {id: "kind", label: "Distribution of", options: Object.keys(kHistograms).filter((kind) => report.extras.histograms?.[kind]).map((kind) => ({value: kind, text: kHistograms[kind].name}))},
+    {id: "layer", label: "Layer", options: [{value: "", text: "All layers"}, ...numbered("Layer", report.layers.length)]},
+    {id: "head", label: "Head", options: [{value: "", text: "All heads"}, ...numbered("Head", report.heads)]},
+  ],
+  draw(report, state) {
+    const histogram = report.extras.histograms?.[state.kind];
+    if (!histogram?.edges?.length) return {missing: "these results hold no histograms."};
+    const {name, one, axis, show} = kHistograms[state.kind];
+    const edges = histogram.edges;
+    const bins = edges.length - 1;
+    const middles = indices(bins).map((i) => (edges[i] + edges[i + 1]) / 2);
+    const sum = (counts) => counts.reduce((a, b) => a + b, 0);
+    const chosen = addCounts(histogram, state.layer, state.head, bins);
+    const total = sum(chosen);
+    if (!total) return {missing: "this layer and head have no counts."};
+    const whose = `${state.layer === "" ? "all layers" : `layer ${state.layer}`}, ${state.head === "" ? "all heads" : `head ${state.head}`}`;
+    const peak = chosen.indexOf(Math.max(...chosen));
+    const shared = {
+      height: 360,
+      sentence: `In ${whose}, half of the ${formatCount(total)} ${one} lie below ${show(histogramMedian(edges, chosen))}; the fullest bin, ` +
+        `${show(edges[peak])} to ${show(edges[peak + 1])}, holds ${formatShare(chosen[peak] / total)} of them.`,
+      label: `${name}, ${whose}`,
+    };
+    const colors = theme();
+    if (state.layer !== "") {
+      return {
+        ...shared,
+        traces: [{type: "bar", x: middles, y: chosen.map((n) => n / total), marker: {color: colors.series[0]}, hovertemplate: "around %{x:.3~g}: %{y:.1%}<extra></extra>"}],
+        layout: {xaxis: {title: {text: axis}}, yaxis: {title: {text: `Share of ${one}`}, tickformat: ".0%", rangemode: "tozero"}, bargap: 0.06},
+        table: {name: `histogram-${state.kind}`, columns: ["from", "to", "count", "share"], rows: chosen.map((n, i) => [edges[i], edges[i + 1], n, n / total])},
+      };
+    }
+    const columns = report.layers.map((_, l) => addCounts(histogram, String(l), state.head, bins));
+    return {
+      ...shared,
+      traces: [{
+        type: "heatmap", x: indices(columns.length), y: middles, colorscale: colors.sequential, zmin: 0,
+        z: indices(bins).map((i) => columns.map((counts) => (sum(counts) ? counts[i] / sum(counts) : null))),
+        hovertemplate: "layer %{x}<br>around %{y:.3~g}: %{z:.1%}<extra></extra>", colorbar: {thickness: 10, outlinewidth: 0, tickformat: ".0%"},
+      }],
+      layout: {xaxis: layerAxis(report, {showgrid: false}), yaxis: {title: {text: axis}, showgrid: false}},
+      table: {
+        name: `histogram-${state.kind}`, columns: ["from", "to", ...columns.map((_, l) => `layer ${l}`)],
+        rows: indices(bins).map((i) => [edges[i], edges[i + 1], ...columns.map((counts) => counts[i])]),
+      },
+    };
+  },
+};
+
+function formatCount(n) {
+  return n < 1e15 ? Math.round(n).toLocaleString("en") : formatNumber(n);
+}
+
+const kSpectra = {
+  id: "spectra",
+  title: "Singular values",
+  about: "The singular values of the block below the diagonal, divided by the largest, on a logarithmic axis. A map that a few patterns explain falls fast; equal patterns give a flat line.",
+  keys: () => ["block_rank_entropy", "block_rank_stable"],
+  controls: (report) => [
+    {id: "layer", label: "Layer", options: numbered("Layer", report.layers.length)},
+    {id: "head", label: "Highlighted head", options: numbered("Head", report.heads)},
+  ],
+  start: (report) => ({layer: String(report.layers.length >> 1)}),
+  draw(report, state) {
+    const layer = (report.extras.spectra ?? [])[Number(state.layer)] ?? [];
+    const values = (h) => (Array.isArray(layer[h]) ? layer[h] : []);
+    if (!Array.isArray(report.extras.spectra)) return {missing: "these results hold no singular values."};
+    if (!layer.some((list) => list?.length)) return {missing: `layer ${state.layer} has no block (its window is shorter than the text).`};
+    const colors = theme();
+    const chosen = Number(state.head);
+    const order = indices(layer.length).filter((h) => values(h).length && h !== chosen);
+    if (values(chosen).length) order.push(chosen);
+    const below = values(chosen).findIndex((x) => x < 0.01);
+    const second = values(chosen)[1];
+    return {
+      traces: order.map((h) => ({
+        type: "scatter", mode: "lines", x: indices(values(h).length).map((k) => k + 1), y: values(h).map((x) => (x > 0 ? x : null)), name: `head ${h}`,
+        line: {color: h === chosen ? colors.series[0] : faded(colors.soft, 0.45), width: h === chosen ? 2.6 : 1.3}, showlegend: false,
+        hovertemplate: "%{fullData.name}<br>σ of rank %{x}: %{y:.3~g}<extra></extra>",
+      })),
+      layout: {xaxis: {title: {text: "k"}, rangemode: "tozero"}, yaxis: {title: {text: "σₖ / σ₁"}, type: "log", exponentformat: "power", dtick: 1}},
+      height: 360,
+      sentence: !values(chosen).length ? `Head ${chosen} of layer ${state.layer} has no singular values.` :
+        `In layer ${state.layer} the second singular value of head ${chosen} is ${second === undefined ? "absent" : `${formatShare(second)} of the first`}; ` +
+        (below < 0 ? `all ${values(chosen).length} stay above 1 % of it.` : `from number ${below + 1} of ${values(chosen).length} on they are under 1 % of it.`),
+      label: `Singular values of the heads of layer ${state.layer}`,
+      table: {
+        name: `spectra-layer-${state.layer}`, columns: ["k", ...indices(layer.length).map((h) => `head ${h}`)],
+        rows: indices(Math.max(...layer.map((list) => list?.length ?? 0))).map((k) => [k + 1, ...indices(layer.length).map((h) => values(h)[k] ?? null)]),
+      },
+    };
+  },
+};
+
+// Bytes of a base64 text.
+function fromBase64(text) {
+  return Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
+}
+
+// The weights of one excerpt, [query][key], signed; null if this head has none.
+function readMap(excerpt, layer, head) {
+  const text = excerpt?.maps?.[layer]?.[head];
+  const size = excerpt?.size;
+  if (typeof text !== "string" || !Number.isInteger(size) || size < 1) return null;
+  const codes = fromBase64(text);
+  if (codes.length < size * (size + 1) / 2) return null;
+  const bits = excerpt.signs?.[layer]?.[head];
+  const signs = typeof bits === "string" ? fromBase64(bits) : null;
+  const weight = (k) => (codes[k] / 255) ** 2 * (signs && signs[k >> 3] >> (k & 7) & 1 ? -1 : 1);
+  return indices(size).map((i) => indices(i + 1).map((j) => weight(i * (i + 1) / 2 + j)));
+}
+
+// Ticks for the tokens from `first` to `last`, as many as fit into `pixels` with 13 pixels each.
+function tokenTicks(tokens, first, last, pixels) {
+  const step = Math.max(1, Math.ceil((last - first + 1) * 13 / Math.max(13, pixels)));
+  const values = indices(tokens.length).filter((i) => i >= first && i <= last && (i - Math.max(0, first)) % step === 0);
+  return {tickmode: "array", tickvals: values, ticktext: values.map((i) => plotText(showToken(tokens[i], 10)))};
+}
+
+function mapSentence(map, tokens, layer, head) {
+  const rows = map.slice(1);
+  if (!rows.length) return "The excerpt holds one token, which can only look at itself.";
+  const largest = rows.map((row) => row.reduce((best, w, j) => (Math.abs(w) > Math.abs(row[best]) ? j : best), 0));
+  const onFirst = largest.filter((j) => j === 0).length;
+  const onSelf = largest.filter((j, i) => j === i + 1).length;
+  const before = largest.filter((j, i) => j === i && j > 0).length;
+  let text = `In layer ${layer} head ${head}, ${onFirst} of ${rows.length} tokens give their largest weight to the first token, ` +
+    `${before} to a later token just before them and ${onSelf} to themselves.`;
+  let best = null;
+  rows.forEach((row, i) => row.forEach((w, j) => {
+    if (j > 0 && j <= i && (!best || Math.abs(w) > Math.abs(best.w))) best = {w, i: i + 1, j};
+  }));
+  if (best && best.w !== 0) {
+    text += ` Between two different tokens, neither the first, the largest weight is ${formatShare(best.w)}: ` +
+      `from ${best.i} “${showToken(tokens[best.i])}” to ${best.j} “${showToken(tokens[best.j])}”.`;
+  }
+  return text;
+}
+
+const kMap = {
+  id: "map",
+  title: "One attention map",
+  about: "The first tokens of the first window. A row is the token that looks, a column the token looked at. Colour follows the square root of the weight, so that small weights can be seen; the stored weights have 8 bits (error at most 0.4 % of a row). Blanks are shown as ␣, line ends as ↵. Drag over the picture to enlarge a part, or set the tokens to show.",
+  keys: () => [],
+  controls: (report) => [
+    {id: "layer", label: "Layer", options: numbered("Layer", report.layers.length)},
+    {id: "head", label: "Head", options: numbered("Head", report.heads)},
+    {id: "from", label: "From token", number: [0, Math.max(0, (report.extras.excerpt?.size ?? 1) - 1)]},
+    {id: "to", label: "To token", number: [0, Math.max(0, (report.extras.excerpt?.size ?? 1) - 1)]},
+    {id: "whole", label: "Zoom", button: "Whole map", sets: {from: 0, to: Math.max(0, (report.extras.excerpt?.size ?? 1) - 1)}},
+  ],
+  start(report) {
+    const entries = report.each("induction_mass").length ? report.each("induction_mass") : report.each("entropy_normalised");
+    const shown = entries.length ? extremes(entries).most : {layer: 0, head: 0};
+    return {layer: String(shown.layer), head: String(shown.head), from: 0, to: Math.max(0, (report.extras.excerpt?.size ?? 1) - 1)};
+  },
+  draw(report, state, width) {
+    const map = readMap(report.extras.excerpt, Number(state.layer), Number(state.head));
+    if (!map) return {missing: report.extras.excerpt ? `layer ${state.layer} head ${state.head} has no excerpt.` : "these results hold no excerpts of maps."};
+    const size = map.length;
+    const tokens = indices(size).map((i) => report.extras.tokens?.[i] ?? `#${i}`);
+    const [from, to] = [Math.min(state.from, state.to), Math.max(state.from, state.to)];
+    const colors = theme();
+    const signed = map.some((row) => row.some((w) => w < 0));
+    const names = tokens.map((token) => plotText(showToken(token)));
+    const marks = [0.01, 0.1, 0.25, 0.5, 1];
+    const height = Math.round(Math.min(780, Math.max(320, width * 0.92)));
+    const all = indices(size);
+    return {
+      traces: [{
+        type: "heatmap", x: all, y: all, zmin: signed ? -1 : 0, zmax: 1, colorscale: signed ? colors.diverging : colors.sequential,
+        z: map.map((row) => all.map((j) => (j < row.length ? Math.sign(row[j]) * Math.sqrt(Math.abs(row[j])) : null))), hoverongaps: false,
+        text: map.map((row, i) => row.map((w, j) => `${i} ‘${names[i]}’ looks at<br>${j} ‘${names[j]}’: <b>${formatShare(w)}</b>`)),
+        hovertemplate: "%{text}<extra></extra>",
+        colorbar: {
+          thickness: 10, outlinewidth: 0, tickmode: "array", tickvals: [...(signed ? marks.map((m) => -Math.sqrt(m)).reverse() : []), 0, ...marks.map(Math.sqrt)],
+          ticktext: [...(signed ? marks.map((m) => `−${100 * m} %`).reverse() : []), "0", ...marks.map((m) => `${100 * m} %`)],
+        },
+      }],
+      layout: {
+        xaxis: {range: [from - 0.5, to + 0.5], showgrid: false, tickangle: -90, ...tokenTicks(tokens, from, to, width - 140), title: {text: "Token looked at"}},
+        yaxis: {range: [to + 0.5, from - 0.5], showgrid: false, ...tokenTicks(tokens, from, to, height - 130), title: {text: "Token that looks"}},
+        dragmode: matchMedia("(pointer: coarse)").matches ? false : "zoom",
+      },
+      height,
+      // After a zoom with the pointer the labels are chosen anew for what is visible.
+      ticks: (x, y) => ({
+        xaxis: tokenTicks(tokens, Math.ceil(Math.min(...x)), Math.floor(Math.max(...x)), width - 140),
+        yaxis: tokenTicks(tokens, Math.ceil(Math.min(...y)), Math.floor(Math.max(...y)), height - 130),
+      }),
+      sentence: mapSentence(map, tokens, state.layer, state.head),
+      label: `Attention map of layer ${state.layer} head ${state.head}, ${size} tokens`,
+      table: {
+        name: `map-layer-${state.layer}-head-${state.head}`, columns: ["query", "query token", "key", "key token", "weight"],
+        rows: map.flatMap((row, i) => row.map((w, j) => [i, showToken(tokens[i]), j, showToken(tokens[j]), w])),
+        most: 3000,
+      },
+    };
+  },
+};

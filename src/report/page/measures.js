@@ -1,0 +1,131 @@
+"use strict";
+// What the measures are called, what they mean, and how their values are written in sentences and tables.
+
+const kRanks = {
+  rank_entropy: ["Entropy rank", "exp(−Σ p ln p) with p = σ/Σσ: how many equal singular values would have this entropy."],
+  rank_entropy_squared: ["Entropy rank of squares", "exp(−Σ p ln p) with p = σ²/Σσ²: as the entropy rank, but large singular values count more."],
+  rank_stable: ["Stable rank", "‖A‖²_F / ‖A‖²₂ = Σσ² / σ₁²: the energy of the map in units of its largest direction."],
+  rank_r90: ["Singular values for 90 %", "The fewest singular values whose sum is 90 % of Σσ."],
+  rank_r99: ["Singular values for 99 %", "The fewest singular values whose sum is 99 % of Σσ."],
+};
+
+// key: [name, group, unit, definition]; the unit says how values are written: share (as per cent), nats, rank, number.
+const kMeasures = {
+  entropy_normalised: ["Entropy, normalised", "Spread of the weight", "fraction", "The entropy of a row's weights |P|/Σ|P|, divided by the logarithm of the number of keys the row can see: 0 is one key, 1 is all keys alike. Mean over rows; row 0 is left out."],
+  entropy: ["Entropy", "Spread of the weight", "nats", "−Σ w ln w of a row's weights w = |P|/Σ|P|, in nats. Mean over rows; row 0 is left out."],
+  top_mass_1: ["Mass of the largest weight", "Spread of the weight", "share", "The share of a row's |P| that its largest entry holds."],
+  top_mass_5: ["Mass of the 5 largest", "Spread of the weight", "share", "The share of a row's |P| that its 5 largest entries hold."],
+  top_mass_20: ["Mass of the 20 largest", "Spread of the weight", "share", "The share of a row's |P| that its 20 largest entries hold."],
+  sparsity: ["Sparsity", "Spread of the weight", "share", "The share of visible entries of row i with |P| < 1/(10·(i+1)): under a tenth of an equal share."],
+  context_rms: ["Context RMS", "Spread of the weight", "fraction", "√(Σ P²) of a row: the size of the mixed values if the values were independent with unit variance."],
+  sink_mass: ["Mass on the first token", "First token", "share", "|P_i0| / Σ|P_ij|: the share of a row's weight that lies on token 0."],
+  sink_mass_value_weighted: ["Value-weighted mass on the first token", "First token", "share", "‖P_i0 v_0 W_O‖ / Σ_j ‖P_ij v_j W_O‖: the same share after each weight is multiplied by the size of what it brings in. Weight is not contribution: a token with a small value can take much weight and change little."],
+  row_sum_without_first: ["Row sum without the first token", "First token", "fraction", "Σ_{j>0} P_ij: what is left for all other tokens."],
+  row_sum: ["Row sum", "Signed maps", "fraction", "Σ_j P_ij: 1 for softmax, 1 − λ for a difference of two softmax maps."],
+  negative_share: ["Negative entries", "Signed maps", "share", "The share of visible entries that are below 0."],
+  negative_mass: ["Negative mass", "Signed maps", "share", "Σ|P⁻| / Σ|P|: the share of the weight that is negative."],
+  induction_mass: ["Induction mass", "Content", "share", "The share of a row's weight on keys j whose preceding token is the row's token and which hold the token to predict; rows that have such a key only."],
+  cosine_distance: ["Cosine distance of heads", "Layer", "fraction", "1 − cosine of two heads' maps over visible entries, mean over all pairs of heads of the layer: 0 is the same map."],
+  cka: ["CKA of head outputs", "Layer", "fraction", "Linear centred kernel alignment (unbiased) of two heads' outputs, mean over pairs: 1 is the same up to rotation and scale, 0 is unrelated; the estimate can be a little negative."],
+  lambda: ["λ", "Layer", "fraction", "The weight of the noise map that is taken off the positive map."],
+};
+
+const kPlaces = {
+  "": ["", "Rank, whole map", "Of the whole map (a triangle, so its full numerical rank is N)."],
+  "block_": [" of the block", "Rank, block", "Of the block below the diagonal: evenly spaced rows of the last quarter, columns of the first three quarters, where every key is visible."],
+  "uniform_": [", uniform map", "Rank, references", "Of the map whose rows are equal over the visible keys."],
+  "permuted_": [", permuted map", "Rank, references", "Of the same map with the visible entries of each row in random places (equal entropy)."],
+  "block_uniform_": [" of the block, uniform map", "Rank, references", "Of the block of the uniform map."],
+  "block_permuted_": [" of the block, permuted map", "Rank, references", "Of the block of the permuted map."],
+};
+
+// What there is to say about a measure of this key: {name, group, unit, text}. Unknown keys are described by themselves.
+function measureOf(key) {
+  const part = /^(a1|a2)_/.exec(key);
+  if (part) {
+    const inner = measureOf(key.slice(3));
+    const whose = part[1] === "a1" ? "positive map" : "noise map";
+    return {...inner, name: `${inner.name} (${whose})`, group: `Parts: ${whose}`};
+  }
+  if (key in kMeasures) {
+    const [name, group, unit, text] = kMeasures[key];
+    return {name, group, unit, text};
+  }
+  for (const [rank, [name, text]] of Object.entries(kRanks)) {
+    if (!key.endsWith(rank)) continue;
+    const place = kPlaces[key.slice(0, key.length - rank.length)];
+    if (place) return {name: name + place[0], group: place[1], unit: "rank", text: `${text} ${place[2]}`};
+  }
+  return {name: key.replaceAll("_", " "), group: "Other", unit: "number", text: "No definition is known to this page."};
+}
+
+// A number for people: three significant digits, no exponent between 1e-4 and 1e6.
+function formatNumber(x) {
+  if (!Number.isFinite(x)) return "–";
+  const size = Math.abs(x);
+  if (size !== 0 && (size < 1e-4 || size >= 1e6)) return x.toExponential(2).replace("-", "−");
+  const digits = size >= 100 ? 0 : size >= 10 ? 1 : size >= 1 ? 2 : 3;
+  return x.toFixed(digits).replace(/^-(?=0(\.0+)?$)/, "").replace("-", "−");
+}
+
+function formatShare(x) {
+  if (!Number.isFinite(x)) return "–";
+  const percent = 100 * x;
+  const size = Math.abs(percent);
+  if (size >= 1e6) return `${formatNumber(percent)} %`;
+  if (size > 99 && size < 100) return `${percent.toFixed(1).replace("-", "−")} %`;
+  if (size !== 0 && size < 0.01) return `${percent < 0 ? "over −" : "under "}0.01 %`;
+  return `${percent.toFixed(size >= 9.95 || size === 0 ? 0 : size >= 0.095 ? 1 : 2).replace("-", "−")} %`;
+}
+
+function formatValue(x, unit) {
+  if (unit === "share") return formatShare(x);
+  return unit === "nats" ? `${formatNumber(x)} nats` : formatNumber(x);
+}
+
+// "0.43 (95 % interval 0.40 to 0.45)"; without the interval where there is none.
+function formatMeasured(value, unit) {
+  if (!value) return "no value";
+  const text = formatValue(value.mean, unit);
+  if (value.low === null || value.high === null) return text;
+  return `${text} (95 % interval ${formatValue(value.low, unit)} to ${formatValue(value.high, unit)})`;
+}
+
+// A stored measure as {mean, median, low, high}, each a finite number or null; null where nothing was measured.
+function readMeasure(stored) {
+  const finite = (x) => (typeof x === "number" && Number.isFinite(x) ? x : null);
+  if (typeof stored === "number") stored = {mean: stored};
+  if (stored === null || typeof stored !== "object" || Array.isArray(stored)) return null;
+  const mean = finite(stored.mean);
+  if (mean === null) return null;
+  return {mean, median: finite(stored.median), low: finite(stored.low), high: finite(stored.high)};
+}
+
+function mean(numbers) {
+  return numbers.length ? numbers.reduce((sum, x) => sum + x, 0) / numbers.length : null;
+}
+
+function median(numbers) {
+  if (!numbers.length) return null;
+  const sorted = [...numbers].sort((a, b) => a - b);
+  const middle = sorted.length >> 1;
+  return sorted.length % 2 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;
+}
+
+// Token text for reading: blanks and control characters become visible signs; never longer than `limit` characters.
+function showToken(text, limit = 24) {
+  const signs = {" ": "␣", "\n": "↵", "\t": "⇥", "\r": "␍", "\u00a0": "⍽", "\u007f": "␡"};
+  const shown = [...String(text ?? "")].map((c) => {
+    const code = c.codePointAt(0);
+    if (c in signs) return signs[c];
+    if (code < 32) return String.fromCodePoint(0x2400 + code);
+    return /[\u0080-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/.test(c) ? `‹${code.toString(16)}›` : c;
+  });
+  if (!shown.length) return "∅";
+  return shown.length > limit ? shown.slice(0, limit - 1).join("") + "…" : shown.join("");
+}
+
+// Plotly reads a few tags and entities in its texts: this keeps any text as it is.
+function plotText(text) {
+  return text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
+}

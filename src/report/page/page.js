@@ -1,0 +1,258 @@
+"use strict";
+// Reads the data, builds a section for each picture and keeps it drawn. For tests the root element carries data-ready
+// ("yes" when all is drawn), data-pictures (how many), data-errors (texts of script errors), data-overflow.
+
+const root = document.documentElement;
+const sections = [kOverview, kMass, kMap, kDistributions, kRank, kSpectra, kLayers];
+const errors = [];
+
+function note(error) {
+  errors.push(String(error?.message ?? error));
+  root.dataset.errors = errors.join(" | ");
+}
+addEventListener("error", (event) => note(event.error ?? event.message));
+addEventListener("unhandledrejection", (event) => note(event.reason));
+addEventListener("securitypolicyviolation", (event) => note(`blocked: ${event.blockedURI} ${event.violatedDirective}`));
+
+// An element with attributes and children; strings become text, never HTML.
+function el(tag, attributes = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  element.append(...children.filter((child) => child !== null));
+  return element;
+}
+
+async function inflate(id) {
+  const text = document.getElementById(id).textContent.trim();
+  if (!text) return null;
+  const stream = new Blob([fromBase64(text)]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return new Response(stream).text();
+}
+
+function download(name, text) {
+  const link = el("a", {href: URL.createObjectURL(new Blob([text], {type: "text/csv"})), download: name});
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+}
+
+// RFC 4180; a text that a spreadsheet would take for a formula gets a leading apostrophe.
+function csv({columns, rows}) {
+  const cell = (x) => {
+    if (x === null || x === undefined) return "";
+    if (typeof x === "number") return String(x);
+    const text = /^[=+\-@]/.test(x) ? `'${x}` : String(x);
+    return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+  };
+  return [columns, ...rows].map((row) => row.map(cell).join(",") + "\r\n").join("");
+}
+
+function tableElement({name, columns, rows, most = 20000}) {
+  const isText = (x) => typeof x === "string";
+  const show = (x) => (typeof x === "number" ? (Number.isInteger(x) && Math.abs(x) < 1e9 ? String(x) : formatNumber(x)) : x ?? "–");
+  const cell = (x) => el("td", isText(x) ? {class: "text"} : {}, show(x));
+  const body = el("tbody", {}, ...rows.slice(0, most).map((row) => el("tr", {}, ...row.map(cell))));
+  const head = el("thead", {}, el("tr", {}, ...columns.map((c, i) => el("th", {scope: "col", ...(isText(rows[0]?.[i]) ? {class: "text"} : {})}, c))));
+  const caption = `${name}: ${rows.length} rows` + (rows.length > most ? `, the first ${most} shown; the CSV has all` : "");
+  return el("div", {class: "scroll", tabindex: "0", role: "region", "aria-label": `Table ${name}`}, el("table", {}, el("caption", {}, caption), head, body));
+}
+
+// <details> whose table is made when it is opened; fill(table) gives it new content.
+function tableDetails(open) {
+  const button = el("button", {type: "button"}, "Download CSV");
+  const place = el("div");
+  const details = el("details", {class: "behind"}, el("summary", {}, "The table behind it"), button, place);
+  let table = null;
+  const render = () => { if (details.open && table) place.replaceChildren(tableElement(table)); };
+  details.open = open;
+  details.addEventListener("toggle", render);
+  button.addEventListener("click", () => download(`${table.name}.csv`, csv(table)));
+  return {details, fill(next) {
+    table = next;
+    details.hidden = !next;
+    render();
+  }};
+}
+
+function definitions(keys, about) {
+  const entries = [...new Set(keys)].map((key) => [key, measureOf(key)]).filter(([key]) => key);
+  return [el("summary", {}, "How to read it, and definitions"), el("p", {}, about),
+    ...entries.map(([key, {name, text}]) => el("p", {}, el("strong", {}, `${name}. `), el("span", {class: "formula"}, text), ` Key in results.json: ${key}.`))];
+}
+
+function controlElement(view, control) {
+  const set = (value) => view.set({[control.id]: value});
+  const id = `${view.picture.id}-${control.id}`;
+  if (control.button) {
+    const button = el("button", {type: "button", id}, control.button);
+    button.addEventListener("click", () => view.set(control.sets));
+    return button;
+  }
+  let input;
+  if (control.number) {
+    const [low, high] = control.number;
+    input = el("input", {type: "number", min: low, max: high, step: 1, inputmode: "numeric", id});
+    input.addEventListener("change", () => set(Math.min(high, Math.max(low, Math.round(Number(input.value) || 0)))));
+  } else {
+    const groups = new Map();
+    for (const {value, text, group = ""} of control.options) {
+      if (!groups.has(group)) groups.set(group, []);
+      groups.get(group).push(el("option", {value}, text));
+    }
+    input = el("select", {id}, ...[...groups].flatMap(([group, options]) => (group ? [el("optgroup", {label: group}, ...options)] : options)));
+    input.addEventListener("change", () => set(input.value));
+  }
+  view.inputs[control.id] = input;
+  return el("label", {for: id}, control.label, input);
+}
+
+function fullLayout(layout) {
+  const colors = theme();
+  const axis = {gridcolor: colors.line, linecolor: colors.line, zerolinecolor: colors.line, zeroline: false, automargin: true, tickfont: {color: colors.soft}, ticks: ""};
+  return {
+    paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: {family: getComputedStyle(document.body).fontFamily, size: 12.5, color: colors.ink},
+    margin: {l: 48, r: 12, t: 14, b: 46}, legend: {orientation: "h", x: 0, y: 1.02, yanchor: "bottom"}, dragmode: false, hovermode: "closest",
+    hoverlabel: {bgcolor: colors.card, bordercolor: colors.soft, font: {color: colors.ink}, align: "left"},
+    ...layout, xaxis: {...axis, ...layout.xaxis}, yaxis: {...axis, ...layout.yaxis},
+  };
+}
+
+// One section of the page.
+class View {
+  constructor(report, picture) {
+    Object.assign(this, {report, picture, inputs: {}, state: {}});
+    this.plot = el("div", {class: "plot", role: "img"});
+    this.sentence = el("p", {class: "sentence", "aria-live": "polite"});
+    this.about = el("details");
+    this.table = tableDetails(!window.Plotly);
+    const controls = picture.controls(report);
+    for (const control of controls) if (control.options) this.state[control.id] = control.options[0]?.value;
+    Object.assign(this.state, picture.start?.(report));
+    const title = `${picture.id}-title`;
+    this.element = el("section", {class: "picture", id: picture.id, "aria-labelledby": title},
+      el("div", {}, el("h2", {id: title}, picture.title), this.sentence,
+        el("div", {class: "controls"}, ...controls.map((control) => controlElement(this, control))), this.about),
+      this.plot, this.table.details);
+  }
+
+  set(change) {
+    Object.assign(this.state, change);
+    return this.draw();
+  }
+
+  async draw() {
+    const {picture, report, state} = this;
+    const width = this.plot.clientWidth || 600;
+    const drawn = picture.draw(report, state, width);
+    for (const [id, input] of Object.entries(this.inputs)) input.value = state[id] ?? "";
+    this.sentence.textContent = drawn.missing ? `Left out: ${drawn.missing}` : drawn.sentence;
+    this.about.replaceChildren(...definitions(picture.keys(state, report), picture.about));
+    this.table.fill(drawn.missing ? null : drawn.table);
+    const hide = Boolean(drawn.missing) || !window.Plotly;
+    this.plot.hidden = hide;
+    if (hide) return;
+    this.plot.setAttribute("aria-label", `${drawn.label}. ${drawn.sentence} The table below holds the values.`);
+    this.plot.style.height = `${drawn.height}px`;
+    this.ticks = drawn.ticks;
+    await Plotly.react(this.plot, drawn.traces, {...fullLayout(drawn.layout), height: drawn.height}, {displayModeBar: false, responsive: true, displaylogo: false});
+    if (!this.listening) this.listen();
+  }
+
+  listen() {
+    this.listening = true;
+    this.plot.on("plotly_relayout", (change) => {
+      if (!this.ticks || !Object.keys(change).some((key) => /axis\.(range|autorange)/.test(key))) return;
+      const {xaxis, yaxis} = this.plot.layout;
+      const ticks = this.ticks(xaxis.range, yaxis.range);
+      const flat = Object.entries(ticks).flatMap(([axis, values]) => Object.entries(values).map(([key, value]) => [`${axis}.${key}`, value]));
+      Plotly.relayout(this.plot, Object.fromEntries(flat));
+    });
+    if (this.picture === kOverview) {
+      this.plot.on("plotly_click", ({points: [point]}) => views.find((view) => view.picture === kMap).set({layer: String(point.x), head: String(point.y)}));
+    }
+  }
+}
+
+// Any JSON value as text for the list of facts.
+function factText(value) {
+  if (Array.isArray(value)) return value.map(factText).join(", ");
+  if (value !== null && typeof value === "object") return Object.entries(value).map(([key, inner]) => `${key} ${factText(inner)}`).join(", ");
+  return typeof value === "number" ? (Number.isInteger(value) && Math.abs(value) < 1e15 ? value.toLocaleString("en") : formatNumber(value)) : String(value);
+}
+
+function factList(title, facts) {
+  const known = Object.entries(facts ?? {}).filter(([, value]) => value !== null && value !== "");
+  if (!known.length) return [];
+  return [el("h3", {}, title), el("dl", {}, ...known.flatMap(([key, value]) => [el("dt", {}, key.replaceAll("_", " ")), el("dd", {}, factText(value))]))];
+}
+
+function everything(report) {
+  const rows = [];
+  const add = (layer, head, key, value) => { if (value) rows.push([layer, head, key, value.mean, value.median, value.low, value.high]); };
+  report.layers.forEach((layer, l) => {
+    for (const key of report.layerKeys) add(l, null, key, report.layerValue(l, key));
+    (layer?.heads ?? []).forEach((_, h) => { for (const key of report.keys) add(l, h, key, report.value(l, h, key)); });
+  });
+  return {name: "all-figures", columns: ["layer", "head", "measure", "mean", "median", "interval low", "interval high"], rows, most: 3000};
+}
+
+function fillHead(report) {
+  const {results} = report;
+  const object = (value) => (value !== null && typeof value === "object" ? value : {});
+  const size = report.count() ? `${report.layers.length} layer${report.layers.length === 1 ? "" : "s"}, ${report.count()} heads` : "no heads";
+  document.getElementById("subtitle").textContent = [size, ...Object.entries(object(results.settings)).flatMap(([key, value]) =>
+    (key === "windows" || key === "window") && typeof value === "number" ? [key === "window" ? `windows of ${value} tokens` : `${value} window${value === 1 ? "" : "s"}`] : []),
+  ].join(" · ");
+  document.getElementById("facts").append(...factList("Model", object(results.model)), ...factList("Settings", object(results.settings)),
+    ...factList("Run", {command: results.command, version: results.version, schema: results.schema}));
+  const lines = summarySentences(report);
+  document.getElementById("summary").append(...(lines.length ? lines : ["These results hold no measured heads."]).map((line) => el("li", {}, line)));
+}
+
+function fillFigures(report) {
+  const table = tableDetails(false);
+  table.details.firstChild.textContent = "All figures, one line a layer, head and measure";
+  table.fill(everything(report));
+  const about = el("details", {}, el("summary", {}, "All definitions"), ...definitions([...report.layerKeys, ...report.keys], "").slice(2));
+  return el("section", {class: "picture", id: "figures", "aria-labelledby": "figures-title"},
+    el("div", {}, el("h2", {id: "figures-title"}, "All figures"), el("p", {class: "sentence"}, `${table.rows ?? everything(report).rows.length} values, each with mean, median and interval.`), about), table.details);
+}
+
+let views = [];
+const drawAll = () => Promise.all(views.map((view) => view.draw().catch(note)));
+const checkOverflow = () => { root.dataset.overflow = root.scrollWidth > root.clientWidth ? "yes" : "no"; };
+
+async function start() {
+  root.dataset.errors = "";
+  const warn = (text) => document.getElementById("notes").append(el("p", {class: "note", role: "alert"}, text));
+  if (!window.DecompressionStream) {
+    warn("This browser cannot unpack the data of this page (it has no DecompressionStream). Any browser since 2023 can. The figures are in results.json.");
+    throw new Error("no DecompressionStream");
+  }
+  const library = await inflate("plotly");
+  if (library) document.head.append(el("script", {}, library));
+  if (!window.Plotly) {
+    warn("The pictures are missing, since plotly.min.js was not found when this page was written; the tables are complete. To get them, put plotly.min.js " +
+      "(from the PyPI package plotly, folder plotly/package_data) into share/unchain beside the program, or name its folder in UNCHAIN_SHARE, and run the analysis again.");
+  }
+  const report = new Report(JSON.parse(await inflate("data")));
+  fillHead(report);
+  views = sections.map((picture) => new View(report, picture));
+  document.getElementById("content").append(...views.map((view) => view.element), fillFigures(report));
+  document.getElementById("contents").append(...[...sections, {id: "figures", title: "All figures"}].map(({id, title}) => el("li", {}, el("a", {href: `#${id}`}, title))));
+  setUpTheme(drawAll);
+  await drawAll();
+  let timer = 0;
+  let width = innerWidth;
+  addEventListener("resize", () => {
+    checkOverflow();
+    clearTimeout(timer);
+    timer = setTimeout(() => {
+      if (width !== innerWidth) drawAll().then(checkOverflow);
+      width = innerWidth;
+    }, 150);
+  });
+  checkOverflow();
+  root.dataset.pictures = views.filter((view) => !view.plot.hidden).length;
+}
+
+start().catch(note).finally(() => { root.dataset.ready = "yes"; });

@@ -1,0 +1,10 @@
+// The files of src/report/page as text, put into the program by cmake/embed.cmake.
+#pragma once
+
+#include <string_view>
+
+namespace unchain::report::files {
+
+extern const std::string_view kPageHtml, kPageCss, kMeasuresJs, kThemeJs, kFiguresJs, kMapsJs, kPageJs;
+
+}  // namespace unchain::report::files
