@@ -13,7 +13,7 @@ namespace {
 typedef float Lanes __attribute__((vector_size(16)));
 typedef int32_t IntLanes __attribute__((vector_size(16)));
 constexpr int64_t kLanes = 4;
-constexpr int64_t kChunk = 1024;  // keys summed in f32 before they join an f64
+constexpr int64_t kChunk = 256;  // keys summed in f32 before they join an f64
 
 inline Lanes load(const float* p) {
   Lanes x;
@@ -49,9 +49,10 @@ inline Lanes ln(Lanes x) {
 
 struct RowSums {
   double p = 0, magnitude = 0, squares = 0, p_ln_p = 0;  // Σp, Σ|p|, Σp², Σ|p| ln|p|
+  double positive = 0, negative = 0;                     // Σ|p| over p > 0 and over p < 0
   double positive_p_ln_p = 0;                            // Σ p ln p over p > 0
-  double small = 0, negative = 0;                        // counts
-  double weighted = 0;                                   // Σ|p|·norm
+  double small_count = 0, negative_count = 0;
+  double weighted = 0;  // Σ|p|·norm
 };
 
 // Sums over `count` keys, a multiple of kLanes, at most kChunk; magnitudes[count] and logs[count] are written.
@@ -59,6 +60,7 @@ void add_chunk(RowSums& sums, const float* p, const float* norm, int64_t count, 
                float* logs) {
   const Lanes zero = splat(0), one = splat(1), limit = splat(threshold);
   Lanes s = zero, a = zero, q = zero, l = zero, lp = zero, small = zero, negative = zero, w = zero;
+  Lanes plus = zero, minus = zero;
   for (int64_t j = 0; j < count; j += kLanes) {
     const Lanes x = load(p + j);
     const Lanes magnitude = x < zero ? -x : x;
@@ -69,6 +71,8 @@ void add_chunk(RowSums& sums, const float* p, const float* norm, int64_t count, 
     q += x * x;
     l += term;
     lp += x > zero ? term : zero;
+    plus += x > zero ? x : zero;
+    minus += x < zero ? magnitude : zero;
     small += magnitude < limit ? one : zero;
     negative += x < zero ? one : zero;
     if (norm) w += magnitude * load(norm + j);
@@ -80,8 +84,10 @@ void add_chunk(RowSums& sums, const float* p, const float* norm, int64_t count, 
   sums.squares += sum(q);
   sums.p_ln_p += sum(l);
   sums.positive_p_ln_p += sum(lp);
-  sums.small += sum(small);
-  sums.negative += sum(negative);
+  sums.positive += sum(plus);
+  sums.negative += sum(minus);
+  sums.small_count += sum(small);
+  sums.negative_count += sum(negative);
   sums.weighted += sum(w);
 }
 
@@ -99,7 +105,7 @@ RowSums sum_row(const RowInput& row, float threshold, float* magnitudes, float* 
     std::copy_n(p + whole, rest, last);
     if (norm) std::copy_n(norm + whole, rest, last_norm);
     add_chunk(sums, last, norm ? last_norm : nullptr, kLanes, threshold, magnitudes + whole, logs + whole);
-    if (0 < threshold) sums.small -= static_cast<double>(kLanes - rest);  // the zeros that fill the lanes
+    if (0 < threshold) sums.small_count -= static_cast<double>(kLanes - rest);  // the zeros that fill the lanes
   }
   return sums;
 }
@@ -135,6 +141,11 @@ std::span<const int64_t> InductionTargets::keys(int64_t row) const {
   return std::span(keys_[static_cast<size_t>(entry)]).first(static_cast<size_t>(count));
 }
 
+void Histograms::add(const Histograms& other) {
+  for (size_t i = 0; i < log10_weight.size(); ++i) log10_weight[i] += other.log10_weight[i];
+  for (size_t i = 0; i < entropy_normalised.size(); ++i) entropy_normalised[i] += other.entropy_normalised[i];
+}
+
 bool RowAccumulator::add(const RowInput& row) {
   const int64_t i = row.position;
   if (i == 0) return true;
@@ -153,10 +164,10 @@ bool RowAccumulator::add(const RowInput& row) {
   const double first_weight = row.first == 0 ? row.p[0] : 0;
   mean(Measure::row_sum).add(sums.p);
   mean(Measure::row_sum_without_first).add(sums.p - first_weight);
-  mean(Measure::sparsity).add(sums.small / keys);
+  mean(Measure::sparsity).add(sums.small_count / keys);
   mean(Measure::context_rms).add(std::sqrt(sums.squares));
-  mean(Measure::negative_share).add(sums.negative / keys);
-  any_negative_ |= sums.negative > 0;
+  mean(Measure::negative_share).add(sums.negative_count / keys);
+  any_negative_ |= sums.negative_count > 0;
   for (int64_t j = 0; j < visible; ++j) {
     // ln to quarter decades from 1e-8: 4/ln 10 = 1.7371779
     const int bin = static_cast<int>(logs_[static_cast<size_t>(j)] * 1.7371779f + 32.0f);
@@ -172,17 +183,12 @@ bool RowAccumulator::add(const RowInput& row) {
     const int bin = static_cast<int>(normalised * Histograms::kEntropyBins);
     ++histograms_.entropy_normalised[static_cast<size_t>(std::clamp(bin, 0, Histograms::kEntropyBins - 1))];
   }
-  const double positive = (sums.magnitude + sums.p) / 2;
-  if (sums.negative == 0) {
-    mean(Measure::entropy_clipped).add(h);
-  } else if (sums.negative < keys && positive > 0) {
-    mean(Measure::entropy_clipped).add(entropy(positive, sums.positive_p_ln_p));
-  }
+  if (sums.positive > 0) mean(Measure::entropy_clipped).add(entropy(sums.positive, sums.positive_p_ln_p));
   mean(Measure::sink_mass).add(std::abs(first_weight) / sums.magnitude);
   if (row.value_norm && sums.weighted > 0) {
     mean(Measure::sink_mass_value_weighted).add(std::abs(first_weight) * row.value_norm[0] / sums.weighted);
   }
-  mean(Measure::negative_mass).add(std::max(0.0, sums.magnitude - sums.p) / 2 / sums.magnitude);
+  mean(Measure::negative_mass).add(sums.negative / sums.magnitude);
 
   const auto begin = magnitudes_.begin(), end = begin + visible;
   const auto top = begin + std::min<int64_t>(20, visible);

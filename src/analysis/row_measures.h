@@ -34,6 +34,7 @@ struct Histograms {
   static constexpr int kEntropyBins = 25;  // 0.04 each, from 0 to 1
   std::array<uint64_t, kWeightBins> log10_weight{};
   std::array<uint64_t, kEntropyBins> entropy_normalised{};
+  void add(const Histograms& other);
 };
 
 // One row: query position i sees keys first … i; p[0 … i] are its weights (0 before `first`).
@@ -46,7 +47,8 @@ struct RowInput {
 };
 
 // Sums over the rows of one head in one window. Not thread-safe; several heads can be summed at the same time.
-// Accuracy: f32 within a row, f64 across rows; entropies within 4e-6 of a double's for rows of up to 64 Ki keys.
+// Accuracy: f32 within 256 keys (64 additions a lane: relative 64·2^-24 = 3.8e-6 at worst), f64 beyond; hence entropies
+// within 1e-5·(1 + ln keys) nats where Σ|P| ≤ 1, shares within 1e-5.
 class RowAccumulator {
  public:
   // Row 0 is ignored. Returns false, and adds nothing, if a weight (or a value's norm) is not finite.
