@@ -74,7 +74,13 @@ std::string read_text(const std::filesystem::path& path, size_t limit) {
 }
 
 AtomicFile::AtomicFile(const std::filesystem::path& path) : path_(path) {
-  if (std::filesystem::is_directory(path)) fail(ErrorCode::io, "{}: is a directory, expected a file name to write", path.string());
+  // Renaming over a device would replace it: only a regular file may be in the way.
+  std::error_code unknown;
+  const auto status = std::filesystem::status(path, unknown);
+  if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) {
+    fail(ErrorCode::io, "{}: is {}, expected a file name to write", path.string(),
+         std::filesystem::is_directory(status) ? "a directory" : "a device or pipe");
+  }
   temporary_ = path;
   temporary_ += fmt::format(".{}.tmp", ::getpid());
   descriptor_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
@@ -88,19 +94,29 @@ AtomicFile::~AtomicFile() {
 }
 
 void AtomicFile::write(const void* data, size_t bytes) {
+  constexpr size_t kBuffer = size_t{1} << 20;
+  if (bytes == 0) return;
   position_ += bytes;
-  buffer_.append(static_cast<const char*>(data), bytes);
-  if (buffer_.size() >= (size_t{1} << 20)) flush();
+  if (buffer_.size() + bytes > kBuffer) flush();
+  if (bytes > kBuffer) {
+    put(static_cast<const char*>(data), bytes);
+  } else {
+    buffer_.append(static_cast<const char*>(data), bytes);
+  }
 }
 
-void AtomicFile::flush() {
+void AtomicFile::put(const char* data, size_t bytes) {
   size_t done = 0;
-  while (done < buffer_.size()) {
-    const ssize_t wrote = ::write(descriptor_, buffer_.data() + done, buffer_.size() - done);
+  while (done < bytes) {
+    const ssize_t wrote = ::write(descriptor_, data + done, bytes - done);
     if (wrote < 0 && errno == EINTR) continue;
     if (wrote < 0) fail(ErrorCode::io, "{}: cannot write: {}", path_.string(), reason());
     done += static_cast<size_t>(wrote);
   }
+}
+
+void AtomicFile::flush() {
+  put(buffer_.data(), buffer_.size());
   buffer_.clear();
 }
 

@@ -46,6 +46,7 @@ class AtomicFile {
   void commit();
 
  private:
+  void put(const char* data, size_t bytes);
   void flush();
   std::filesystem::path path_, temporary_;
   std::string buffer_;

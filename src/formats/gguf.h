@@ -10,6 +10,8 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -50,15 +52,15 @@ class GgufFile {
 
   const std::string& name() const { return name_; }
   uint32_t version() const { return version_; }
-  const std::vector<GgufEntry>& metadata() const { return metadata_; }   // in the file's order
-  const std::vector<Tensor>& tensors() const { return tensors_; }        // shapes outermost first; in the file's order
-  const Tensor* find(std::string_view name) const;                       // nullptr if absent
+  const std::vector<GgufEntry>& metadata() const { return metadata_; }  // in the file's order
+  const std::vector<Tensor>& tensors() const { return tensors_; }       // shapes outermost first; in the file's order
+  const Tensor* find(std::string_view name) const;                      // nullptr if absent
 
-  const GgufValue* value(std::string_view key) const;                    // nullptr if absent
+  const GgufValue* value(std::string_view key) const;  // nullptr if absent
   // Typed access. Absent: empty optional. Present with another kind: Error format naming key, found and expected.
   // Any integer type that holds the value exactly is accepted for integer().
   std::optional<int64_t> integer(std::string_view key) const;
-  std::optional<double> number(std::string_view key) const;              // any integer or float type
+  std::optional<double> number(std::string_view key) const;  // any integer or float type
   std::optional<bool> boolean(std::string_view key) const;
   std::optional<std::string> string(std::string_view key) const;
   std::optional<std::vector<std::string>> strings(std::string_view key) const;
@@ -73,11 +75,13 @@ class GgufFile {
   uint32_t version_ = 3;
   std::vector<GgufEntry> metadata_;
   std::vector<Tensor> tensors_;
+  std::map<std::string, size_t, std::less<>> key_index_, tensor_index_;
 };
 
 // Writes a version 3 file atomically: metadata in order, then the tensors, byte for byte as given, padded to alignment
-// (`general.alignment` of the metadata, default 32). Errors: io; usage (two tensors or keys of one name); format (bytes
-// of a tensor do not fit its type and shape).
-void write_gguf(const std::filesystem::path& path, const std::vector<GgufEntry>& metadata, const std::vector<Tensor>& tensors);
+// (`general.alignment` of the metadata, default 32). Errors: io; usage (two tensors or keys of one name, a bad name or
+// alignment); format (bytes of a tensor do not fit its type and shape); unsupported (a type or shape GGUF cannot hold).
+void write_gguf(const std::filesystem::path& path, const std::vector<GgufEntry>& metadata,
+                const std::vector<Tensor>& tensors);
 
 }  // namespace unchain::formats

@@ -18,9 +18,11 @@ class SafetensorsFile {
  public:
   // One file. Errors: io; format (damaged); unsupported (element type).
   static SafetensorsFile open(const std::filesystem::path& path);
-  static SafetensorsFile parse(std::span<const std::byte> bytes, std::shared_ptr<const void> owner, const std::string& name);
+  static SafetensorsFile parse(std::span<const std::byte> bytes, std::shared_ptr<const void> owner,
+                               const std::string& name);
   // A model folder: `model.safetensors`, or the shards that `model.safetensors.index.json` names (plain file names
-  // inside the folder only). Errors: as open(), io for a missing shard, format for an index that disagrees with a shard.
+  // inside the folder only). Errors: as open(), io for a missing shard, format for an index that disagrees with a
+  // shard.
   static SafetensorsFile open_folder(const std::filesystem::path& folder);
 
   const std::vector<Tensor>& tensors() const { return tensors_; }  // by name
@@ -33,12 +35,15 @@ class SafetensorsFile {
 };
 
 // Writes one file atomically. Header padded with blanks so that the data begin at a multiple of 64.
-// Errors: io; usage (two tensors of one name); unsupported (a quantised type).
+// Errors: io; usage (two tensors of one name, a bad name); unsupported (a quantised type); format (bytes of a tensor do
+// not fit its type and shape).
 void write_safetensors(const std::filesystem::path& path, const std::vector<Tensor>& tensors,
                        const std::map<std::string, std::string>& metadata = {});
 
-// Writes `model.safetensors` into the folder, or shards of at most `shard_bytes` of data and their index.
+// Writes `model.safetensors` into the folder, or shards of at most `shard_bytes` of data (or one tensor) and
+// their index. The folder is created if absent. Errors: as write_safetensors().
 void write_safetensors_folder(const std::filesystem::path& folder, const std::vector<Tensor>& tensors,
-                              const std::map<std::string, std::string>& metadata = {}, size_t shard_bytes = size_t{5} << 30);
+                              const std::map<std::string, std::string>& metadata = {},
+                              size_t shard_bytes = size_t{5} << 30);
 
 }  // namespace unchain::formats

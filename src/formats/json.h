@@ -1,0 +1,14 @@
+// JSON from strangers: limited depth, no duplicate keys, errors as unchain::Error.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+
+namespace unchain::formats {
+
+// Parses a whole JSON text. `where` names the source in messages. Errors: format (not JSON, not UTF-8, the same key
+// twice in one object, arrays and objects nested deeper than `depth`).
+nlohmann::json parse_json(std::string_view text, const std::string& where, int depth = 32);
+
+}  // namespace unchain::formats
