@@ -16,6 +16,8 @@ void set_threads(int threads) {
 
 int threads() noexcept { return omp_get_max_threads(); }
 
+int thread_index() noexcept { return omp_get_thread_num(); }
+
 void parallel_for(int64_t count, const std::function<void(int64_t)>& body) {
   if (count <= 0) return;
   if (count == 1 || omp_in_parallel() || threads() == 1) {

@@ -12,6 +12,9 @@ void set_threads(int threads);
 // The number of threads that parallel work uses now, at least 1.
 int threads() noexcept;
 
+// The calling thread's number within the pool, 0 … threads() − 1; 0 outside parallel work.
+int thread_index() noexcept;
+
 // Calls body(i) once for each i in [0, count), in parallel, each index taken by the next free thread. Inside another
 // parallel region it runs serially. The first exception that a body throws is rethrown here after all threads are done.
 void parallel_for(int64_t count, const std::function<void(int64_t)>& body);

@@ -213,6 +213,41 @@ void MatrixVectorsBf16(const bf16* w, size_t stride, const float* x, size_t coun
   matrix_vectors(w, stride, x, count, out, out_stride, rows, k);
 }
 
+// Four vectors of the width at a time stay in registers while the rows go by.
+template <class T>
+HWY_INLINE void weighted_rows(const float* p, const T* v, size_t stride, float* out, size_t rows, size_t width) {
+  const D d;
+  const size_t lanes = hn::Lanes(d);
+  size_t i = 0;
+  for (; i + 4 * lanes <= width; i += 4 * lanes) {
+    V s0 = hn::Zero(d), s1 = s0, s2 = s0, s3 = s0;
+    for (size_t j = 0; j < rows; ++j) {
+      const V weight = hn::Set(d, p[j]);
+      const T* row = v + j * stride + i;
+      s0 = hn::MulAdd(weight, load(d, row), s0);
+      s1 = hn::MulAdd(weight, load(d, row + lanes), s1);
+      s2 = hn::MulAdd(weight, load(d, row + 2 * lanes), s2);
+      s3 = hn::MulAdd(weight, load(d, row + 3 * lanes), s3);
+    }
+    store(d, s0, out + i);
+    store(d, s1, out + i + lanes);
+    store(d, s2, out + i + 2 * lanes);
+    store(d, s3, out + i + 3 * lanes);
+  }
+  for (; i < width; i += lanes) {
+    const size_t left = std::min(lanes, width - i);
+    V s = hn::Zero(d);
+    for (size_t j = 0; j < rows; ++j) s = hn::MulAdd(hn::Set(d, p[j]), load_tail(d, v + j * stride + i, left), s);
+    store_tail(d, s, out + i, left);
+  }
+}
+void WeightedRowsF32(const float* p, const float* v, size_t stride, float* out, size_t rows, size_t width) {
+  weighted_rows(p, v, stride, out, rows, width);
+}
+void WeightedRowsBf16(const float* p, const bf16* v, size_t stride, float* out, size_t rows, size_t width) {
+  weighted_rows(p, v, stride, out, rows, width);
+}
+
 }  // namespace unchain::simd::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -243,6 +278,8 @@ HWY_EXPORT(RotateHalves);
 HWY_EXPORT(RotateNeighbours);
 HWY_EXPORT(MatrixVectorsF32);
 HWY_EXPORT(MatrixVectorsBf16);
+HWY_EXPORT(WeightedRowsF32);
+HWY_EXPORT(WeightedRowsBf16);
 
 const char* target_name() { return HWY_DYNAMIC_DISPATCH(Target)(); }
 float max(const float* x, size_t n) { return HWY_DYNAMIC_DISPATCH(Max)(x, n); }
@@ -273,6 +310,13 @@ void matrix_vectors(const float* w, size_t stride, const float* x, size_t count,
 }
 void matrix_vectors(const bf16* w, size_t stride, const float* x, size_t count, float* out, size_t out_stride, size_t rows, size_t k) {
   HWY_DYNAMIC_DISPATCH(MatrixVectorsBf16)(w, stride, x, count, out, out_stride, rows, k);
+}
+
+void weighted_rows(const float* p, const float* v, size_t stride, float* out, size_t rows, size_t width) {
+  HWY_DYNAMIC_DISPATCH(WeightedRowsF32)(p, v, stride, out, rows, width);
+}
+void weighted_rows(const float* p, const bf16* v, size_t stride, float* out, size_t rows, size_t width) {
+  HWY_DYNAMIC_DISPATCH(WeightedRowsBf16)(p, v, stride, out, rows, width);
 }
 
 }  // namespace unchain::simd

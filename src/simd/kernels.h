@@ -72,4 +72,8 @@ inline constexpr size_t kMaxVectors = 4;
 void matrix_vectors(const float* w, size_t stride, const float* x, size_t count, float* out, size_t out_stride, size_t rows, size_t k);
 void matrix_vectors(const bf16* w, size_t stride, const float* x, size_t count, float* out, size_t out_stride, size_t rows, size_t k);
 
+// out[i] = Σ_j p[j]·v[j][i] for i < width: a weighted sum of `rows` rows, `stride` elements apart.
+void weighted_rows(const float* p, const float* v, size_t stride, float* out, size_t rows, size_t width);
+void weighted_rows(const float* p, const bf16* v, size_t stride, float* out, size_t rows, size_t width);
+
 }  // namespace unchain::simd

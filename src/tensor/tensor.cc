@@ -1,5 +1,10 @@
 #include "tensor/tensor.h"
 
+#include <sys/mman.h>
+
+#include <cerrno>
+#include <cstring>
+
 #include "base/check.h"
 
 namespace unchain {
@@ -28,6 +33,14 @@ int64_t byte_count(DType type, const Shape& shape) {
     fail(ErrorCode::shape, "shape {}: more bytes than 2^63", to_string(shape));
   }
   return bytes;
+}
+
+std::shared_ptr<std::byte> allocate_large(size_t bytes) {
+  if (bytes == 0) return nullptr;
+  void* data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (data == MAP_FAILED) fail(ErrorCode::io, "memory: cannot get {} bytes: {}", bytes, std::strerror(errno));
+  ::madvise(data, bytes, MADV_HUGEPAGE);
+  return {static_cast<std::byte*>(data), [bytes](std::byte* p) { ::munmap(p, bytes); }};
 }
 
 }  // namespace unchain

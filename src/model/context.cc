@@ -1,0 +1,274 @@
+#include "model/context.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/check.h"
+#include "base/thread.h"
+#include "ops/gated.h"
+#include "ops/gemm.h"
+#include "ops/rms_norm.h"
+#include "ops/rope.h"
+#include "simd/kernels.h"
+
+namespace unchain::model {
+namespace {
+
+// Rows of the feed-forward layer at a time: its wide activations then stay in the caches and memory does not grow with N.
+constexpr int64_t kFeedForwardRows = 512;
+
+}  // namespace
+
+// The rows of one layer's step: all of them feed keys and values, only those from `first` on go further (in the last layer).
+struct Context::Rows {
+  Matrix hidden;          // [T, D], the residual stream
+  int64_t position = 0;   // of row 0
+  int64_t first = 0;      // first row that is wanted
+};
+
+Context::Context(std::shared_ptr<const Transformer> model, int64_t capacity) : model_(std::move(model)), capacity_(capacity) {
+  if (capacity < 1 || capacity > (int64_t{1} << 28)) fail(ErrorCode::usage, "context: {} positions, expected 1 to 2^28", capacity);
+  const Config& c = model_->config;
+  const int64_t element = info(model_->dtype).bytes;
+  cache_ = allocate_large(static_cast<size_t>(c.layer_count() * c.kv_heads * capacity * 2 * c.head_dim * element));
+  ropes_.resize(c.ropes.size());
+}
+
+attention::KvView Context::kv(int64_t layer) {
+  const Config& c = model_->config;
+  const int64_t rows = c.kv_heads * capacity_, part = rows * c.head_dim * info(model_->dtype).bytes;
+  std::byte* keys = cache_.get() + layer * 2 * part;
+  std::byte* values = keys + part;
+  if (model_->dtype == DType::bf16) {
+    return {Matrix(reinterpret_cast<bf16*>(keys), rows, c.head_dim), Matrix(reinterpret_cast<bf16*>(values), rows, c.head_dim), capacity_};
+  }
+  return {Matrix(reinterpret_cast<float*>(keys), rows, c.head_dim), Matrix(reinterpret_cast<float*>(values), rows, c.head_dim), capacity_};
+}
+
+void Context::reserve(int64_t rows) {
+  const Config& c = model_->config;
+  const int64_t block = std::min(rows, kFeedForwardRows);
+  hidden_.reserve(static_cast<size_t>(rows * c.width));
+  query_.reserve(static_cast<size_t>(rows * c.heads * c.head_dim));
+  key_value_.reserve(static_cast<size_t>(rows * 2 * c.kv_heads * c.head_dim));
+  projected_.reserve(static_cast<size_t>(rows * c.width));
+  gate_up_.reserve(static_cast<size_t>(block * 2 * c.feed_forward));
+  const auto activations = [&](int64_t n) { return static_cast<size_t>(std::max({n * c.width, n * c.heads * c.head_dim, std::min(n, block) * c.feed_forward})); };
+  // Even bf16 models take a few rows in f32, see ops::activation_type().
+  const bool narrow = model_->dtype == DType::bf16;
+  activation_f32_.reserve(activations(narrow ? std::min<int64_t>(rows, simd::kMaxVectors) : rows));
+  if (narrow) activation_bf16_.reserve(activations(rows));
+}
+
+// Inputs of products: f32 or bf16 as the product wants them.
+Matrix Context::activations(int64_t rows, int64_t cols) {
+  return ops::activation_type(model_->dtype, rows) == DType::bf16 ? Matrix(activation_bf16_.data(), rows, cols) : Matrix(activation_f32_.data(), rows, cols);
+}
+
+void Context::norm(const Matrix& out, const Matrix& x, const Vector& weight, int64_t layer, int64_t first_position) {
+  const int64_t bad = ops::rms_norm_forward(out, {}, x, weight.data(), model_->config.norm_eps);
+  if (bad >= 0) {
+    fail(ErrorCode::numeric, "layer {}, position {}: activations are not finite; try --dtype f32, or the weights are damaged", layer, first_position + bad);
+  }
+}
+
+void Context::prepare_queries(int64_t index, const Matrix& query, int64_t first_position) {
+  const Config& c = model_->config;
+  const Layer& layer = model_->layers[static_cast<size_t>(index)];
+  const ops::RopeTable& rope = ropes_[c.layers[static_cast<size_t>(index)].rope];
+  parallel_ranges(query.rows, 8, [&](int64_t begin, int64_t end) {
+    for (int64_t t = begin; t < end; ++t) {
+      if (!layer.query_norm.empty()) {
+        const Matrix heads(query.f32(t), c.heads, c.head_dim);
+        ops::rms_norm_forward(heads, {}, heads, layer.query_norm.data(), c.norm_eps);
+      }
+      for (int64_t h = 0; h < c.heads; ++h) {
+        float* head = query.f32(t) + h * c.head_dim;
+        ops::rope_forward(head, head, rope, first_position + t, c.pairs);
+      }
+    }
+  });
+}
+
+void Context::store_keys_and_values(int64_t index, const Matrix& key, const Matrix& value) {
+  const Config& c = model_->config;
+  const Layer& layer = model_->layers[static_cast<size_t>(index)];
+  const ops::RopeTable& rope = ropes_[c.layers[static_cast<size_t>(index)].rope];
+  const attention::KvView cache = kv(index);
+  const auto width = static_cast<size_t>(c.head_dim);
+  parallel_ranges(key.rows, 8, [&](int64_t begin, int64_t end) {
+    for (int64_t t = begin; t < end; ++t) {
+      if (!layer.key_norm.empty()) {
+        const Matrix heads(key.f32(t), c.kv_heads, c.head_dim);
+        ops::rms_norm_forward(heads, {}, heads, layer.key_norm.data(), c.norm_eps);
+      }
+      for (int64_t g = 0; g < c.kv_heads; ++g) {
+        float* k = key.f32(t) + g * c.head_dim;
+        const float* v = value.f32(t) + g * c.head_dim;
+        ops::rope_forward(k, k, rope, position_ + t, c.pairs);
+        const int64_t row = g * capacity_ + position_ + t;
+        if (model_->dtype == DType::bf16) {
+          simd::convert(k, cache.keys.bf16s(row), width);
+          simd::convert(v, cache.values.bf16s(row), width);
+        } else {
+          std::copy_n(k, width, cache.keys.f32(row));
+          std::copy_n(v, width, cache.values.f32(row));
+        }
+      }
+    }
+  });
+}
+
+// ‖v_j W_O[h]‖₂ for every key j and head h, for observers that weigh mass by what it carries.
+void Context::value_norms(int64_t index, int64_t keys) {
+  const Config& c = model_->config;
+  const Matrix& output = model_->layers[static_cast<size_t>(index)].output.weight;
+  const attention::KvView cache = kv(index);
+  value_norm_.reserve(static_cast<size_t>(c.heads * keys));
+  Buffer<float> written(static_cast<size_t>(std::min(keys, kFeedForwardRows) * c.width));
+  for (int64_t h = 0; h < c.heads; ++h) {
+    for (int64_t first = 0; first < keys; first += kFeedForwardRows) {
+      const int64_t count = std::min(kFeedForwardRows, keys - first);
+      const Matrix product(written.data(), count, c.width);
+      ops::gemm(product, cache.value_rows(h * c.kv_heads / c.heads, first, count), output.col_range(h * c.head_dim, c.head_dim), ops::Transpose::yes);
+      for (int64_t j = 0; j < count; ++j) {
+        value_norm_[static_cast<size_t>(h * keys + first + j)] = std::sqrt(simd::sum_squares(product.f32(j), static_cast<size_t>(c.width)));
+      }
+    }
+  }
+}
+
+// h += post_norm(W_O attention(...)).
+void Context::attend(int64_t index, const Rows& step, const attention::Taps* taps) {
+  const Config& c = model_->config;
+  const Layer& layer = model_->layers[static_cast<size_t>(index)];
+  const int64_t rows = step.hidden.rows, wanted = rows - step.first, kv_width = c.kv_heads * c.head_dim;
+  // Pass 1: normalise, project, rotate, and put keys and values into the cache.
+  const Matrix x = activations(rows, c.width);
+  norm(x, step.hidden, layer.attention_norm, index, step.position);
+  const Matrix query(query_.data(), wanted, c.heads * c.head_dim);
+  const Matrix key(key_value_.data(), rows, kv_width), value(key_value_.data() + rows * kv_width, rows, kv_width);
+  // Few wanted rows of many take f32 inputs, see ops::activation_type().
+  Matrix wanted_x = x.row_range(step.first, wanted);
+  Buffer<float> few;
+  if (wanted_x.type != ops::activation_type(model_->dtype, wanted)) {
+    few.reserve(static_cast<size_t>(wanted * c.width));
+    const Matrix wide(few.data(), wanted, c.width);
+    norm(wide, step.hidden.row_range(step.first, wanted), layer.attention_norm, index, step.position + step.first);
+    wanted_x = wide;
+  }
+  ops::linear_forward(query, wanted_x, layer.query);
+  ops::linear_forward(key, x, layer.key);
+  ops::linear_forward(value, x, layer.value);
+  prepare_queries(index, query, step.position + step.first);
+  store_keys_and_values(index, key, value);
+  // Pass 2: attention, and its output projection.
+  attention::AttentionConfig config{c.heads, c.kv_heads, c.head_dim, c.head_dim, c.attention_scale, c.layers[static_cast<size_t>(index)].window, c.attention_cap};
+  attention::TapContext tap{taps, static_cast<int>(index)};
+  if (tap.active() && std::any_of(taps->observers.begin(), taps->observers.end(),
+                                  [&](const attention::Observer* o) { return o->wants(static_cast<int>(index)) && o->wants_value_norm(); })) {
+    value_norms(index, step.position + rows);
+    tap.value_norm = value_norm_.data();
+    tap.value_norm_stride = step.position + rows;
+  }
+  const Matrix mixed = activations(wanted, c.heads * c.head_dim);
+  attention::attention_forward(mixed, query, kv(index), step.position + step.first, config, attention_, tap);
+  const Matrix projected(projected_.data(), wanted, c.width);
+  ops::linear_forward(projected, mixed, layer.output);
+  // Pass 3: into the residual stream.
+  if (!layer.attention_post_norm.empty()) norm(projected, projected, layer.attention_post_norm, index, step.position + step.first);
+  parallel_ranges(wanted, 32, [&](int64_t begin, int64_t end) {
+    simd::add(step.hidden.f32(step.first + begin), projected.f32(begin), static_cast<size_t>((end - begin) * c.width));
+  });
+}
+
+// h += post_norm(W_down (activation(W_gate m) ⊙ W_up m)), in blocks of rows.
+void Context::feed_forward(int64_t index, const Rows& step) {
+  const Config& c = model_->config;
+  const Layer& layer = model_->layers[static_cast<size_t>(index)];
+  for (int64_t first = step.first; first < step.hidden.rows; first += kFeedForwardRows) {
+    const int64_t rows = std::min(kFeedForwardRows, step.hidden.rows - first), position = step.position + first;
+    const Matrix hidden = step.hidden.row_range(first, rows);
+    const Matrix x = activations(rows, c.width);
+    norm(x, hidden, layer.feed_forward_norm, index, position);
+    const Matrix gate(gate_up_.data(), rows, c.feed_forward), up(gate_up_.data() + rows * c.feed_forward, rows, c.feed_forward);
+    ops::linear_forward(gate, x, layer.gate);
+    ops::linear_forward(up, x, layer.up);
+    const Matrix gated = activations(rows, c.feed_forward);  // x is not needed any more
+    ops::gated_forward(gated, gate, up, c.architecture->activation);
+    const Matrix projected(projected_.data(), rows, c.width);
+    ops::linear_forward(projected, gated, layer.down);
+    if (!layer.feed_forward_post_norm.empty()) norm(projected, projected, layer.feed_forward_post_norm, index, position);
+    parallel_ranges(rows, 32, [&](int64_t begin, int64_t end) {
+      simd::add(hidden.f32(begin), projected.f32(begin), static_cast<size_t>((end - begin) * c.width));
+    });
+  }
+}
+
+void Context::extend(std::span<const int32_t> ids, int64_t keep, const attention::Taps* taps) {
+  const Config& c = model_->config;
+  const auto rows = static_cast<int64_t>(ids.size());
+  if (rows == 0) return;
+  if (position_ + rows > capacity_) fail(ErrorCode::usage, "context: {} + {} tokens, room for {}", position_, rows, capacity_);
+  if (keep < -1 || keep > rows) fail(ErrorCode::usage, "context: cannot keep {} of {} rows", keep, rows);
+  for (int64_t t = 0; t < rows; ++t) {
+    const int32_t id = ids[static_cast<size_t>(t)];
+    if (id < 0 || id >= c.vocabulary) {
+      fail(ErrorCode::usage, "token {} at position {} is outside the vocabulary of {} (0 to {})", id, position_ + t, c.vocabulary, c.vocabulary - 1);
+    }
+  }
+  kept_ = keep < 0 || taps != nullptr ? rows : keep;
+  first_kept_ = rows - kept_;
+  reserve(rows);
+  for (size_t r = 0; r < ropes_.size(); ++r) {
+    const int64_t needed = position_ + rows;
+    if (ropes_[r].positions() < needed) ropes_[r].extend(std::min(capacity_, std::max(needed, 2 * ropes_[r].positions())), c.ropes[r].frequencies(c.head_dim), 1.0);
+  }
+  Rows step{Matrix(hidden_.data(), rows, c.width), position_, 0};
+  for (int64_t t = 0; t < rows; ++t) {
+    const int32_t id = ids[static_cast<size_t>(t)];
+    float* row = step.hidden.f32(t);
+    if (model_->embedding.type == DType::bf16) {
+      simd::convert(model_->embedding.bf16s(id), row, static_cast<size_t>(c.width));
+      simd::scale(row, c.embedding_scale, static_cast<size_t>(c.width));
+    } else {
+      simd::scaled(model_->embedding.f32(id), c.embedding_scale, row, static_cast<size_t>(c.width));
+    }
+  }
+  for (int64_t i = 0; i < c.layer_count(); ++i) {
+    // After the last layer's keys and values only the kept rows matter.
+    if (i == c.layer_count() - 1) step.first = first_kept_;
+    attend(i, step, taps);
+    if (step.first < rows) feed_forward(i, step);
+  }
+  position_ += rows;
+}
+
+void Context::truncate(int64_t position) {
+  if (position < 0 || position > position_) fail(ErrorCode::usage, "context: cannot go back to position {} of {}", position, position_);
+  position_ = position;
+  kept_ = 0;
+}
+
+// The output norm of kept rows, as inputs of the vocabulary product.
+Matrix Context::normalised(int64_t first, int64_t count) {
+  if (first < 0 || count < 0 || first + count > kept_) fail(ErrorCode::usage, "context: rows {} to {} of {} kept ones", first, first + count, kept_);
+  const Config& c = model_->config;
+  const int64_t row = first_kept_ + first;
+  const Matrix x = activations(count, c.width);
+  norm(x, Matrix(hidden_.data() + row * c.width, count, c.width), model_->output_norm, c.layer_count(), position_ - kept_ + first);
+  return x;
+}
+
+void Context::logits(const Matrix& logits, int64_t first, int64_t count) {
+  const Matrix x = normalised(first, count);
+  ops::linear_forward(logits, x, model_->head);
+  for (int64_t t = 0; t < count; ++t) ops::soft_cap(logits.f32(t), model_->config.logit_cap, logits.cols);
+}
+
+void Context::nll(std::span<double> nll, std::span<const int32_t> targets) {
+  const Matrix x = normalised(0, static_cast<int64_t>(targets.size()));
+  ops::cross_entropy_forward(nll, cross_entropy_, x, model_->head, targets, model_->config.logit_cap);
+}
+
+}  // namespace unchain::model

@@ -1,0 +1,69 @@
+// One sequence that a model reads: its keys and values so far, and the memory for the next step.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "attention/attention.h"
+#include "attention/maps.h"
+#include "model/transformer.h"
+#include "ops/cross_entropy.h"
+#include "tensor/tensor.h"
+
+namespace unchain::model {
+
+// Not thread-safe; several contexts may share a model. All of a context's memory is got when it is made or when a longer
+// step than ever before is taken; steps of known length allocate nothing.
+class Context {
+ public:
+  // Room for `capacity` positions. Errors: usage (capacity < 1); io (no memory).
+  Context(std::shared_ptr<const Transformer> model, int64_t capacity);
+
+  const Transformer& model() const { return *model_; }
+  int64_t position() const { return position_; }   // tokens read so far
+  int64_t capacity() const { return capacity_; }
+
+  // Reads tokens at positions position() …; the last `keep` of them (default all) can be asked for logits and hidden
+  // states afterwards. With taps, observers and editors see every layer; then all rows are computed.
+  // Errors: usage (id outside the vocabulary, more tokens than capacity, keep out of range); numeric (NaN or infinity, with
+  // layer and position); whatever a tap throws.
+  void extend(std::span<const int32_t> ids, int64_t keep = -1, const attention::Taps* taps = nullptr);
+
+  // Forgets all positions from `position` on; reading goes on from there as if they had never been.
+  void truncate(int64_t position);
+
+  // Of the kept rows of the last extend(): row 0 is the first of them.
+  int64_t kept() const { return kept_; }
+  // logits[count, V] of rows first … first + count − 1.
+  void logits(const Matrix& logits, int64_t first, int64_t count);
+  // nll[i] (nats) of targets[i] as the token after kept row i; a target of −1 gives 0.
+  void nll(std::span<double> nll, std::span<const int32_t> targets);
+
+ private:
+  struct Rows;
+  void reserve(int64_t rows);
+  void attend(int64_t index, const Rows& step, const attention::Taps* taps);
+  void feed_forward(int64_t index, const Rows& step);
+  void store_keys_and_values(int64_t index, const Matrix& key, const Matrix& value);
+  void prepare_queries(int64_t index, const Matrix& query, int64_t first_position);
+  void value_norms(int64_t index, int64_t keys);
+  void norm(const Matrix& out, const Matrix& x, const Vector& weight, int64_t layer, int64_t first_position);
+  attention::KvView kv(int64_t layer);
+  Matrix activations(int64_t rows, int64_t cols);
+  Matrix normalised(int64_t first, int64_t count);
+
+  std::shared_ptr<const Transformer> model_;
+  int64_t capacity_ = 0, position_ = 0;
+  int64_t kept_ = 0, first_kept_ = 0;           // rows of hidden_ that logits may be asked of
+  std::shared_ptr<std::byte> cache_;            // keys and values of all layers
+  std::vector<ops::RopeTable> ropes_;
+  Buffer<float> hidden_, query_, key_value_, projected_, gate_up_, value_norm_;
+  Buffer<float> activation_f32_;
+  Buffer<bf16> activation_bf16_;
+  attention::AttentionWorkspace attention_;
+  ops::CrossEntropyWorkspace cross_entropy_;
+};
+
+}  // namespace unchain::model
