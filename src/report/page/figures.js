@@ -3,36 +3,46 @@
 // state)}; draw gives {traces, layout, height, sentence, label, table}, or {missing: why it cannot be drawn}.
 // A table is {name, columns, rows} of plain values; its sentence holds no number that is not in the table or computed from it.
 
+// Layers and heads go by their place here, 0 … count − 1; results may hold only some of a model's, so their own numbers
+// are in layerIds and headIds. A layer may lack some of the heads.
 class Report {
   constructor({results, extras}) {
     this.results = results;
     this.extras = extras ?? {};
     this.layers = Array.isArray(results.layers) ? results.layers : [];
-    this.heads = Math.max(0, ...this.layers.map((layer) => layer?.heads?.length ?? 0));
-    const keys = new Set(this.layers.flatMap((layer) => (layer?.heads ?? []).flatMap((head) => Object.keys(head ?? {}))));
+    const headsOf = (layer) => (Array.isArray(layer?.heads) ? layer.heads : []);
+    const id = (stored, place) => (Number.isInteger(stored) ? stored : place);
+    this.layerIds = this.layers.map((layer, l) => id(layer?.layer, l));
+    const ids = this.layers.map((layer) => headsOf(layer).map((head, h) => id(head?.head, h)));
+    this.headIds = [...new Set(ids.flat())].sort((a, b) => a - b);
+    this.places = ids.map((list) => this.headIds.map((head) => list.indexOf(head)));
+    this.pairs = this.layers.flatMap((_, layer) => this.headIds.flatMap((_, head) => (this.places[layer][head] < 0 ? [] : [{layer, head}])));
+    const keys = new Set(this.layers.flatMap((layer) => headsOf(layer).flatMap((head) => Object.keys(head ?? {}))));
     this.keys = [...keys].filter((key) => this.each(key).length > 0);
     const wide = new Set(this.layers.flatMap((layer) => Object.keys(layer ?? {})));
-    this.layerKeys = [...wide].filter((key) => key !== "heads" && this.layers.some((_, l) => this.layerValue(l, key)));
+    this.layerKeys = [...wide].filter((key) => this.layers.some((_, l) => this.layerValue(l, key)));
   }
-  value(layer, head, key) { return readMeasure(this.layers[layer]?.heads?.[head]?.[key]); }
-  layerValue(layer, key) { return key === "layer" || key === "index" ? null : readMeasure(this.layers[layer]?.[key]); }
+  // What lists[layer][head], in the order of the file, holds for this layer and head.
+  of(lists, layer, head) { return lists?.[layer]?.[this.places[layer]?.[head]] ?? null; }
+  value(layer, head, key) { return readMeasure(this.layers[layer]?.heads?.[this.places[layer][head]]?.[key]); }
+  layerValue(layer, key) { return readMeasure(this.layers[layer]?.[key]); }
   // All heads that have this measure, as {layer, head, mean, median, low, high}.
   each(key) {
-    return this.layers.flatMap((layer, l) => (layer?.heads ?? []).flatMap((_, h) => {
-      const value = this.value(l, h, key);
-      return value ? [{layer: l, head: h, ...value}] : [];
-    }));
+    return this.pairs.flatMap(({layer, head}) => {
+      const value = this.value(layer, head, key);
+      return value ? [{layer, head, ...value}] : [];
+    });
   }
-  count() { return this.layers.reduce((sum, layer) => sum + (layer?.heads?.length ?? 0), 0); }
   // Mean over the heads of each layer; null where no head has a value.
   layerMeans(key) {
-    return this.layers.map((layer, l) => mean((layer?.heads ?? []).flatMap((_, h) => this.value(l, h, key)?.mean ?? [])));
+    const entries = this.each(key);
+    return this.layers.map((_, l) => mean(entries.filter((e) => e.layer === l).map((e) => e.mean)));
   }
+  where({layer, head}) { return `layer ${this.layerIds[layer]} head ${this.headIds[head]}`; }
 }
 
-const where = (entry) => `layer ${entry.layer} head ${entry.head}`;
 const indices = (count) => Array.from({length: count}, (_, i) => i);
-const numbered = (name, count) => indices(count).map((i) => ({value: String(i), text: `${name} ${i}`}));
+const choices = (name, ids) => ids.map((id, i) => ({value: String(i), text: `${name} ${id}`}));
 const isSame = (a, b) => Math.abs(a - b) <= 1e-6 * Math.max(1, Math.abs(a), Math.abs(b));
 
 function extremes(entries) {
@@ -40,22 +50,28 @@ function extremes(entries) {
   return {least: sorted[0], most: sorted.at(-1)};
 }
 
+// About 16 ticks that show the numbers of layers or heads.
+function idTicks(ids) {
+  const step = Math.max(1, Math.ceil(ids.length / 16));
+  const places = indices(ids.length).filter((i) => i % step === 0);
+  return {tickmode: "array", tickvals: places, ticktext: places.map((i) => String(ids[i]))};
+}
+
 function layerAxis(report, extra = {}) {
-  const count = Math.max(1, report.layers.length);
-  return {title: {text: "Layer"}, range: [-0.6, count - 0.4], dtick: Math.ceil(count / 16), tick0: 0, ...extra};
+  return {title: {text: "Layer"}, range: [-0.6, Math.max(1, report.layers.length) - 0.4], ...idTicks(report.layerIds), ...extra};
 }
 
 // One measure over all heads in words.
 function overviewSentence(report, key) {
   const {name, unit} = measureOf(key);
   const entries = report.each(key);
-  const without = report.count() - entries.length;
-  const rest = without ? ` ${without} of ${report.count()} heads have no value.` : "";
+  const without = report.pairs.length - entries.length;
+  const rest = without ? ` ${without} of ${report.pairs.length} heads have no value.` : "";
   const {least, most} = extremes(entries);
-  if (entries.length === 1) return `${name}: ${formatMeasured(most, unit)} in ${where(most)}.${rest}`;
+  if (entries.length === 1) return `${name}: ${formatMeasured(most, unit)} in ${report.where(most)}.${rest}`;
   if (isSame(least.mean, most.mean)) return `${name} is ${formatValue(most.mean, unit)} in all ${entries.length} heads that have it.${rest}`;
   const middle = formatValue(median(entries.map((e) => e.mean)), unit);
-  return `${name} is largest in ${where(most)}, ${formatMeasured(most, unit)}, and smallest in ${where(least)}, ` +
+  return `${name} is largest in ${report.where(most)}, ${formatMeasured(most, unit)}, and smallest in ${report.where(least)}, ` +
     `${formatValue(least.mean, unit)}; the median head has ${middle}.${rest}`;
 }
 
@@ -86,26 +102,26 @@ const kOverview = {
     const limit = bounded ? 1 : top;
     const text = (h) => report.layers.map((_, l) => {
       const value = report.value(l, h, state.measure);
-      return `layer ${l}, head ${h}<br>${value ? plotText(formatMeasured(value, unit)).replace(" (", "<br>(") : "no value"}`;
+      return `${report.where({layer: l, head: h})}<br>${value ? plotText(formatMeasured(value, unit)).replace(" (", "<br>(") : "no value"}`;
     });
     return {
       traces: [{
-        type: "heatmap", x: indices(report.layers.length), y: indices(report.heads),
-        z: indices(report.heads).map((h) => report.layers.map((_, l) => report.value(l, h, state.measure)?.mean ?? null)),
-        text: indices(report.heads).map(text), hovertemplate: "%{text}<extra></extra>",
+        type: "heatmap", x: indices(report.layers.length), y: indices(report.headIds.length),
+        z: indices(report.headIds.length).map((h) => report.layers.map((_, l) => report.value(l, h, state.measure)?.mean ?? null)),
+        text: indices(report.headIds.length).map(text), hovertemplate: "%{text}<extra></extra>",
         zmin: signed ? -limit : 0, zmax: limit, colorscale: signed ? colors.diverging : colors.sequential,
         xgap: 1.5, ygap: 1.5, colorbar: {thickness: 10, outlinewidth: 0, tickformat: unit === "share" ? ".0%" : ""},
       }],
       layout: {
         xaxis: layerAxis(report, {showgrid: false}),
-        yaxis: {title: {text: "Head"}, autorange: "reversed", dtick: Math.ceil(report.heads / 16), tick0: 0, showgrid: false},
+        yaxis: {title: {text: "Head"}, autorange: "reversed", ...idTicks(report.headIds), showgrid: false},
       },
-      height: Math.min(560, Math.max(190, 100 + 28 * report.heads)),
+      height: Math.min(560, Math.max(190, 100 + 28 * report.headIds.length)),
       sentence: overviewSentence(report, state.measure),
-      label: `Heat map of ${name}, ${report.layers.length} layers by ${report.heads} heads`,
+      label: `Heat map of ${name}, ${report.layers.length} layers by ${report.headIds.length} heads`,
       table: {
         name: state.measure, columns: ["layer", "head", "mean", "median", "interval low", "interval high"],
-        rows: entries.map((e) => [e.layer, e.head, e.mean, e.median, e.low, e.high]),
+        rows: entries.map((e) => [report.layerIds[e.layer], report.headIds[e.head], e.mean, e.median, e.low, e.high]),
       },
     };
   },
@@ -114,17 +130,17 @@ const kOverview = {
 // Dots for the heads and a line for the mean of each layer.
 function dotsAndLine(report, key, name, color, place, dash = "solid") {
   const entries = report.each(key);
-  const spread = (e) => e.layer + place + (report.heads > 1 ? 0.22 * (e.head / (report.heads - 1) - 0.5) : 0);
+  const spread = (e) => e.layer + place + (report.headIds.length > 1 ? 0.22 * (e.head / (report.headIds.length - 1) - 0.5) : 0);
   const {unit} = measureOf(key);
   return [
     {
       type: "scatter", mode: "markers", x: entries.map(spread), y: entries.map((e) => e.mean), showlegend: false,
       marker: {color: faded(color, 0.45), size: 5}, name,
-      text: entries.map((e) => `${where(e)}<br>${name}: ${formatValue(e.mean, unit)}`), hovertemplate: "%{text}<extra></extra>",
+      text: entries.map((e) => `${report.where(e)}<br>${name}: ${formatValue(e.mean, unit)}`), hovertemplate: "%{text}<extra></extra>",
     },
     {
       type: "scatter", mode: "lines+markers", x: indices(report.layers.length), y: report.layerMeans(key), name,
-      line: {color, width: 2.2, dash}, marker: {color, size: 4}, text: report.layers.map((_, l) => `layer ${l}, mean of heads`),
+      line: {color, width: 2.2, dash}, marker: {color, size: 4}, text: report.layerIds.map((l) => `layer ${l}, mean of heads`),
       hovertemplate: "%{text}<br>%{fullData.name}: %{y:.4~g}<extra></extra>",
     },
   ];
@@ -133,7 +149,8 @@ function dotsAndLine(report, key, name, color, place, dash = "solid") {
 function meansTable(report, name, keys) {
   return {
     name, columns: ["layer", "head", ...keys],
-    rows: report.layers.flatMap((layer, l) => (layer?.heads ?? []).map((_, h) => [l, h, ...keys.map((key) => report.value(l, h, key)?.mean ?? null)])),
+    rows: report.pairs.map(({layer, head}) =>
+      [report.layerIds[layer], report.headIds[head], ...keys.map((key) => report.value(layer, head, key)?.mean ?? null)]),
   };
 }
 
@@ -142,7 +159,7 @@ function sinkSentence(report) {
   const {most} = extremes(entries);
   const weighted = report.value(most.layer, most.head, "sink_mass_value_weighted");
   const rest = report.value(most.layer, most.head, "row_sum_without_first");
-  return `In layer ${most.layer} head ${most.head} puts ${formatMeasured(most, "share")} of its weight on the first token` +
+  return `In layer ${report.layerIds[most.layer]} head ${report.headIds[most.head]} puts ${formatMeasured(most, "share")} of its weight on the first token` +
     (weighted ? `; value-weighted it is ${formatShare(weighted.mean)}` : "; its value-weighted share is not known") +
     (rest ? `, and ${formatNumber(rest.mean)} of the row sum is left for all other tokens.` : ".");
 }
@@ -185,7 +202,7 @@ function rankSentence(report, keys) {
   const average = mean(entries.map((e) => e.mean));
   const parts = [`The maps have ${formatNumber(average)} on average over ${entries.length} heads`];
   const {least, most} = extremes(entries);
-  if (entries.length > 1) parts[0] += ` (${formatNumber(least.mean)} in ${where(least)} to ${formatNumber(most.mean)} in ${where(most)})`;
+  if (entries.length > 1) parts[0] += ` (${formatNumber(least.mean)} in ${report.where(least)} to ${formatNumber(most.mean)} in ${report.where(most)})`;
   const pairs = keys.permuted ? entries.flatMap((e) => {
     const other = report.value(e.layer, e.head, keys.permuted);
     return other ? [[e.mean, other.mean]] : [];
@@ -207,7 +224,9 @@ const kRank = {
   controls: (report) => {
     const has = (place, rank) => report.keys.includes(place + rank);
     const ranks = Object.keys(kRanks).filter((rank) => has("", rank) || has("block_", rank));
+    const compared = (place) => ranks.some((rank) => rankKeys(report, place, rank).permuted);
     const places = [{value: "block_", text: "Block below the diagonal"}, {value: "", text: "Whole map"}];
+    if (!compared("block_") && compared("")) places.reverse();
     return [
       {id: "rank", label: "Rank measure", options: ranks.map((rank) => ({value: rank, text: kRanks[rank][0]}))},
       {id: "place", label: "Of", options: places.filter((p) => ranks.some((rank) => has(p.value, rank)))},
@@ -250,8 +269,8 @@ const kLayers = {
       });
       const {least, most} = extremes(entries);
       const {name, unit} = measureOf(key);
-      if (entries.length === 1) return `${name} is ${formatMeasured(most, unit)} in layer ${most.layer}.`;
-      return `${name} is largest in layer ${most.layer}, ${formatMeasured(most, unit)}, and smallest in layer ${least.layer}, ${formatValue(least.mean, unit)}.`;
+      if (entries.length === 1) return `${name} is ${formatMeasured(most, unit)} in layer ${report.layerIds[most.layer]}.`;
+      return `${name} is largest in layer ${report.layerIds[most.layer]}, ${formatMeasured(most, unit)}, and smallest in layer ${report.layerIds[least.layer]}, ${formatValue(least.mean, unit)}.`;
     };
     return {
       traces: keys.map((key, i) => {
@@ -263,7 +282,7 @@ const kLayers = {
             array: values.map((v) => (v?.high != null ? v.high - v.mean : 0)), arrayminus: values.map((v) => (v?.low != null ? v.mean - v.low : 0)),
           },
           line: {color: colors[i % colors.length], width: 2.2}, marker: {size: 5},
-          hovertemplate: "layer %{x}<br>%{fullData.name}: %{y:.4~g}<extra></extra>",
+          text: report.layerIds.map((l) => `layer ${l}`), hovertemplate: "%{text}<br>%{fullData.name}: %{y:.4~g}<extra></extra>",
         };
       }),
       layout: {xaxis: layerAxis(report), yaxis: {rangemode: "tozero"}},
@@ -272,7 +291,7 @@ const kLayers = {
       label: `By layer: ${keys.map((key) => measureOf(key).name).join(", ")}`,
       table: {
         name: "layers", columns: ["layer", ...keys.flatMap((key) => [key, `${key} low`, `${key} high`])],
-        rows: report.layers.map((_, l) => [l, ...keys.flatMap((key) => {
+        rows: report.layerIds.map((id, l) => [id, ...keys.flatMap((key) => {
           const v = report.layerValue(l, key);
           return [v?.mean ?? null, v?.low ?? null, v?.high ?? null];
         })]),
@@ -291,8 +310,8 @@ function summarySentences(report) {
   }
   if (has("entropy_normalised")) {
     const {least, most} = extremes(report.each("entropy_normalised"));
-    const sharp = `The sharpest head is ${where(least)} (normalised entropy ${formatNumber(least.mean)})`;
-    lines.push(report.count() > 1 ? `${sharp}, the most spread ${where(most)} (${formatNumber(most.mean)}).` : `${sharp.replace("sharpest head", "only head")}.`);
+    const sharp = `The sharpest head is ${report.where(least)} (normalised entropy ${formatNumber(least.mean)})`;
+    lines.push(report.pairs.length > 1 ? `${sharp}, the most spread ${report.where(most)} (${formatNumber(most.mean)}).` : `${sharp.replace("sharpest head", "only head")}.`);
   }
   for (const place of ["block_", ""]) {
     const keys = rankKeys(report, place, "rank_entropy");
@@ -302,7 +321,7 @@ function summarySentences(report) {
   }
   if (has("induction_mass")) {
     const {most} = extremes(report.each("induction_mass"));
-    lines.push(`The strongest induction head is ${where(most)}: ${formatMeasured(most, "share")} of its weight, where there is a target, lies on what followed the same token before.`);
+    lines.push(`The strongest induction head is ${report.where(most)}: ${formatMeasured(most, "share")} of its weight, where there is a target, lies on what followed the same token before.`);
   }
   if (has("negative_mass") && extremes(report.each("negative_mass")).most.mean > 0) lines.push(overviewSentence(report, "negative_mass"));
   return lines;

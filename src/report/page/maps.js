@@ -7,12 +7,12 @@ const kHistograms = {
 };
 
 // The sum of the count lists that the choice of layer and head picks ("" is all).
-function addCounts(histogram, layer, head, bins) {
+function addCounts(report, histogram, layer, head, bins) {
   const total = new Array(bins).fill(0);
-  (histogram.counts ?? []).forEach((heads, l) => (heads ?? []).forEach((counts, h) => {
-    if ((layer !== "" && Number(layer) !== l) || (head !== "" && Number(head) !== h)) return;
-    (counts ?? []).slice(0, bins).forEach((n, i) => { total[i] += Number.isFinite(n) ? n : 0; });
-  }));
+  for (const pair of report.pairs) {
+    if ((layer !== "" && Number(layer) !== pair.layer) || (head !== "" && Number(head) !== pair.head)) continue;
+    (report.of(histogram.counts, pair.layer, pair.head) ?? []).slice(0, bins).forEach((n, i) => { total[i] += Number.isFinite(n) ? n : 0; });
+  }
   return total;
 }
 
@@ -34,8 +34,8 @@ const kDistributions = {
   keys: () => ["entropy_normalised"],
   controls: (report) => [
     {id: "kind", label: "Distribution of", options: Object.keys(kHistograms).filter((kind) => report.extras.histograms?.[kind]).map((kind) => ({value: kind, text: kHistograms[kind].name}))},
-    {id: "layer", label: "Layer", options: [{value: "", text: "All layers"}, ...numbered("Layer", report.layers.length)]},
-    {id: "head", label: "Head", options: [{value: "", text: "All heads"}, ...numbered("Head", report.heads)]},
+    {id: "layer", label: "Layer", options: [{value: "", text: "All layers"}, ...choices("Layer", report.layerIds)]},
+    {id: "head", label: "Head", options: [{value: "", text: "All heads"}, ...choices("Head", report.headIds)]},
   ],
   draw(report, state) {
     const histogram = report.extras.histograms?.[state.kind];
@@ -45,10 +45,10 @@ const kDistributions = {
     const bins = edges.length - 1;
     const middles = indices(bins).map((i) => (edges[i] + edges[i + 1]) / 2);
     const sum = (counts) => counts.reduce((a, b) => a + b, 0);
-    const chosen = addCounts(histogram, state.layer, state.head, bins);
+    const chosen = addCounts(report, histogram, state.layer, state.head, bins);
     const total = sum(chosen);
     if (!total) return {missing: "this layer and head have no counts."};
-    const whose = `${state.layer === "" ? "all layers" : `layer ${state.layer}`}, ${state.head === "" ? "all heads" : `head ${state.head}`}`;
+    const whose = `${state.layer === "" ? "all layers" : `layer ${report.layerIds[state.layer]}`}, ${state.head === "" ? "all heads" : `head ${report.headIds[state.head]}`}`;
     const peak = chosen.indexOf(Math.max(...chosen));
     const shared = {
       height: 360,
@@ -65,17 +65,17 @@ const kDistributions = {
         table: {name: `histogram-${state.kind}`, columns: ["from", "to", "count", "share"], rows: chosen.map((n, i) => [edges[i], edges[i + 1], n, n / total])},
       };
     }
-    const columns = report.layers.map((_, l) => addCounts(histogram, String(l), state.head, bins));
+    const columns = report.layers.map((_, l) => addCounts(report, histogram, String(l), state.head, bins));
     return {
       ...shared,
       traces: [{
         type: "heatmap", x: indices(columns.length), y: middles, colorscale: colors.sequential, zmin: 0,
         z: indices(bins).map((i) => columns.map((counts) => (sum(counts) ? counts[i] / sum(counts) : null))),
-        hovertemplate: "layer %{x}<br>around %{y:.3~g}: %{z:.1%}<extra></extra>", colorbar: {thickness: 10, outlinewidth: 0, tickformat: ".0%"},
+        text: middles.map(() => report.layerIds.map((l) => `layer ${l}`)), hovertemplate: "%{text}<br>around %{y:.3~g}: %{z:.1%}<extra></extra>", colorbar: {thickness: 10, outlinewidth: 0, tickformat: ".0%"},
       }],
       layout: {xaxis: layerAxis(report, {showgrid: false}), yaxis: {title: {text: axis}, showgrid: false}},
       table: {
-        name: `histogram-${state.kind}`, columns: ["from", "to", ...columns.map((_, l) => `layer ${l}`)],
+        name: `histogram-${state.kind}`, columns: ["from", "to", ...report.layerIds.map((l) => `layer ${l}`)],
         rows: indices(bins).map((i) => [edges[i], edges[i + 1], ...columns.map((counts) => counts[i])]),
       },
     };
@@ -89,43 +89,47 @@ function formatCount(n) {
 const kSpectra = {
   id: "spectra",
   title: "Singular values",
-  about: "The singular values of the block below the diagonal, divided by the largest, on a logarithmic axis. A map that a few patterns explain falls fast; equal patterns give a flat line.",
+  about: "The largest singular values of the block below the diagonal (of the whole map in a layer whose window leaves no block), divided by the first, on a logarithmic axis; mean over windows. A map that a few patterns explain falls fast, a map without pattern slowly.",
   keys: () => ["block_rank_entropy", "block_rank_stable"],
   controls: (report) => [
-    {id: "layer", label: "Layer", options: numbered("Layer", report.layers.length)},
-    {id: "head", label: "Highlighted head", options: numbered("Head", report.heads)},
+    {id: "layer", label: "Layer", options: choices("Layer", report.layerIds)},
+    {id: "head", label: "Highlighted head", options: choices("Head", report.headIds)},
   ],
   start: (report) => ({layer: String(report.layers.length >> 1)}),
   draw(report, state) {
-    const layer = (report.extras.spectra ?? [])[Number(state.layer)] ?? [];
-    const values = (h) => (Array.isArray(layer[h]) ? layer[h] : []);
     if (!Array.isArray(report.extras.spectra)) return {missing: "these results hold no singular values."};
-    if (!layer.some((list) => list?.length)) return {missing: `layer ${state.layer} has no block (its window is shorter than the text).`};
+    const layer = report.layerIds[state.layer];
+    const lists = report.headIds.map((_, h) => report.of(report.extras.spectra, Number(state.layer), h) ?? []);
+    if (!lists.some((list) => list.length)) return {missing: `layer ${layer} has no singular values.`};
     const colors = theme();
     const chosen = Number(state.head);
-    const order = indices(layer.length).filter((h) => values(h).length && h !== chosen);
-    if (values(chosen).length) order.push(chosen);
-    const below = values(chosen).findIndex((x) => x < 0.01);
-    const second = values(chosen)[1];
+    const order = indices(lists.length).filter((h) => lists[h].length && h !== chosen);
+    if (lists[chosen].length) order.push(chosen);
     return {
       traces: order.map((h) => ({
-        type: "scatter", mode: "lines", x: indices(values(h).length).map((k) => k + 1), y: values(h).map((x) => (x > 0 ? x : null)), name: `head ${h}`,
+        type: "scatter", mode: lists[h].length > 1 ? "lines" : "markers", x: lists[h].map((_, k) => k + 1), y: lists[h].map((x) => (x > 0 ? x : null)), name: `head ${report.headIds[h]}`,
         line: {color: h === chosen ? colors.series[0] : faded(colors.soft, 0.45), width: h === chosen ? 2.6 : 1.3}, showlegend: false,
         hovertemplate: "%{fullData.name}<br>σ of rank %{x}: %{y:.3~g}<extra></extra>",
       })),
       layout: {xaxis: {title: {text: "k"}, rangemode: "tozero"}, yaxis: {title: {text: "σₖ / σ₁"}, type: "log", exponentformat: "power", dtick: 1}},
       height: 360,
-      sentence: !values(chosen).length ? `Head ${chosen} of layer ${state.layer} has no singular values.` :
-        `In layer ${state.layer} the second singular value of head ${chosen} is ${second === undefined ? "absent" : `${formatShare(second)} of the first`}; ` +
-        (below < 0 ? `all ${values(chosen).length} stay above 1 % of it.` : `from number ${below + 1} of ${values(chosen).length} on they are under 1 % of it.`),
-      label: `Singular values of the heads of layer ${state.layer}`,
+      sentence: spectrumSentence(lists[chosen], layer, report.headIds[chosen]),
+      label: `Singular values of the heads of layer ${layer}`,
       table: {
-        name: `spectra-layer-${state.layer}`, columns: ["k", ...indices(layer.length).map((h) => `head ${h}`)],
-        rows: indices(Math.max(...layer.map((list) => list?.length ?? 0))).map((k) => [k + 1, ...indices(layer.length).map((h) => values(h)[k] ?? null)]),
+        name: `spectra-layer-${layer}`, columns: ["k", ...report.headIds.map((h) => `head ${h}`)],
+        rows: indices(Math.max(...lists.map((list) => list.length))).map((k) => [k + 1, ...lists.map((list) => list[k] ?? null)]),
       },
     };
   },
 };
+
+function spectrumSentence(values, layer, head) {
+  if (!values.length) return `Head ${head} of layer ${layer} has no singular values.`;
+  if (values.length === 1) return `In layer ${layer} head ${head} has a single singular value.`;
+  const below = values.findIndex((x) => x < 0.01);
+  return `In layer ${layer} the second singular value of head ${head} is ${formatShare(values[1])} of the first; ` +
+    (below < 0 ? `the first ${values.length} are all at least 1 % of it.` : `number ${below + 1} is the first under 1 % of it.`);
+}
 
 // Bytes of a base64 text.
 function fromBase64(text) {
@@ -133,13 +137,14 @@ function fromBase64(text) {
 }
 
 // The weights of one excerpt, [query][key], signed; null if this head has none.
-function readMap(excerpt, layer, head) {
-  const text = excerpt?.maps?.[layer]?.[head];
+function readMap(report, layer, head) {
+  const {excerpt} = report.extras;
+  const text = report.of(excerpt?.maps, layer, head);
   const size = excerpt?.size;
   if (typeof text !== "string" || !Number.isInteger(size) || size < 1) return null;
   const codes = fromBase64(text);
   if (codes.length < size * (size + 1) / 2) return null;
-  const bits = excerpt.signs?.[layer]?.[head];
+  const bits = report.of(excerpt.signs, layer, head);
   const signs = typeof bits === "string" ? fromBase64(bits) : null;
   const weight = (k) => (codes[k] / 255) ** 2 * (signs && signs[k >> 3] >> (k & 7) & 1 ? -1 : 1);
   return indices(size).map((i) => indices(i + 1).map((j) => weight(i * (i + 1) / 2 + j)));
@@ -159,8 +164,8 @@ function mapSentence(map, tokens, layer, head) {
   const onFirst = largest.filter((j) => j === 0).length;
   const onSelf = largest.filter((j, i) => j === i + 1).length;
   const before = largest.filter((j, i) => j === i && j > 0).length;
-  let text = `In layer ${layer} head ${head}, ${onFirst} of ${rows.length} tokens give their largest weight to the first token, ` +
-    `${before} to a later token just before them and ${onSelf} to themselves.`;
+  let text = `In layer ${layer} head ${head}, ${onFirst} of ${rows.length} tokens give their largest weight to the first token; of the others, ` +
+    `${before} to the token just before them and ${onSelf} to themselves.`;
   let best = null;
   rows.forEach((row, i) => row.forEach((w, j) => {
     if (j > 0 && j <= i && (!best || Math.abs(w) > Math.abs(best.w))) best = {w, i: i + 1, j};
@@ -178,8 +183,8 @@ const kMap = {
   about: "The first tokens of the first window. A row is the token that looks, a column the token looked at. Colour follows the square root of the weight, so that small weights can be seen; the stored weights have 8 bits (error at most 0.4 % of a row). Blanks are shown as ␣, line ends as ↵. Drag over the picture to enlarge a part, or set the tokens to show.",
   keys: () => [],
   controls: (report) => [
-    {id: "layer", label: "Layer", options: numbered("Layer", report.layers.length)},
-    {id: "head", label: "Head", options: numbered("Head", report.heads)},
+    {id: "layer", label: "Layer", options: choices("Layer", report.layerIds)},
+    {id: "head", label: "Head", options: choices("Head", report.headIds)},
     {id: "from", label: "From token", number: [0, Math.max(0, (report.extras.excerpt?.size ?? 1) - 1)]},
     {id: "to", label: "To token", number: [0, Math.max(0, (report.extras.excerpt?.size ?? 1) - 1)]},
     {id: "whole", label: "Zoom", button: "Whole map", sets: {from: 0, to: Math.max(0, (report.extras.excerpt?.size ?? 1) - 1)}},
@@ -190,8 +195,10 @@ const kMap = {
     return {layer: String(shown.layer), head: String(shown.head), from: 0, to: Math.max(0, (report.extras.excerpt?.size ?? 1) - 1)};
   },
   draw(report, state, width) {
-    const map = readMap(report.extras.excerpt, Number(state.layer), Number(state.head));
-    if (!map) return {missing: report.extras.excerpt ? `layer ${state.layer} head ${state.head} has no excerpt.` : "these results hold no excerpts of maps."};
+    if (!report.extras.excerpt) return {missing: "these results hold no excerpts of maps."};
+    const [layer, head] = [report.layerIds[state.layer], report.headIds[state.head]];
+    const map = readMap(report, Number(state.layer), Number(state.head));
+    if (!map) return {missing: `layer ${layer} head ${head} has no excerpt.`};
     const size = map.length;
     const tokens = indices(size).map((i) => report.extras.tokens?.[i] ?? `#${i}`);
     const [from, to] = [Math.min(state.from, state.to), Math.max(state.from, state.to)];
@@ -223,10 +230,10 @@ const kMap = {
         xaxis: tokenTicks(tokens, Math.ceil(Math.min(...x)), Math.floor(Math.max(...x)), width - 140),
         yaxis: tokenTicks(tokens, Math.ceil(Math.min(...y)), Math.floor(Math.max(...y)), height - 130),
       }),
-      sentence: mapSentence(map, tokens, state.layer, state.head),
-      label: `Attention map of layer ${state.layer} head ${state.head}, ${size} tokens`,
+      sentence: mapSentence(map, tokens, layer, head),
+      label: `Attention map of layer ${layer} head ${head}, ${size} tokens`,
       table: {
-        name: `map-layer-${state.layer}-head-${state.head}`, columns: ["query", "query token", "key", "key token", "weight"],
+        name: `map-layer-${layer}-head-${head}`, columns: ["query", "query token", "key", "key token", "weight"],
         rows: map.flatMap((row, i) => row.map((w, j) => [i, showToken(tokens[i]), j, showToken(tokens[j]), w])),
         most: 3000,
       },

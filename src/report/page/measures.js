@@ -87,14 +87,15 @@ function formatValue(x, unit) {
 function formatMeasured(value, unit) {
   if (!value) return "no value";
   const text = formatValue(value.mean, unit);
-  if (value.low === null || value.high === null) return text;
-  return `${text} (95 % interval ${formatValue(value.low, unit)} to ${formatValue(value.high, unit)})`;
+  if (value.low === null || value.high === null || value.low === value.high) return text;
+  const [low, high] = [formatValue(value.low, unit), formatValue(value.high, unit)];
+  const sign = unit === "share" ? " %" : unit === "nats" ? " nats" : "";
+  return `${text} (95 % interval ${low.endsWith(sign) && high.endsWith(sign) ? low.slice(0, low.length - sign.length) : low} to ${high})`;
 }
 
 // A stored measure as {mean, median, low, high}, each a finite number or null; null where nothing was measured.
 function readMeasure(stored) {
   const finite = (x) => (typeof x === "number" && Number.isFinite(x) ? x : null);
-  if (typeof stored === "number") stored = {mean: stored};
   if (stored === null || typeof stored !== "object" || Array.isArray(stored)) return null;
   const mean = finite(stored.mean);
   if (mean === null) return null;

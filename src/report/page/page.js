@@ -188,20 +188,22 @@ function factList(title, facts) {
 function everything(report) {
   const rows = [];
   const add = (layer, head, key, value) => { if (value) rows.push([layer, head, key, value.mean, value.median, value.low, value.high]); };
-  report.layers.forEach((layer, l) => {
-    for (const key of report.layerKeys) add(l, null, key, report.layerValue(l, key));
-    (layer?.heads ?? []).forEach((_, h) => { for (const key of report.keys) add(l, h, key, report.value(l, h, key)); });
+  report.layerIds.forEach((id, layer) => {
+    for (const key of report.layerKeys) add(id, null, key, report.layerValue(layer, key));
   });
+  for (const {layer, head} of report.pairs) {
+    for (const key of report.keys) add(report.layerIds[layer], report.headIds[head], key, report.value(layer, head, key));
+  }
   return {name: "all-figures", columns: ["layer", "head", "measure", "mean", "median", "interval low", "interval high"], rows, most: 3000};
 }
 
 function fillHead(report) {
   const {results} = report;
   const object = (value) => (value !== null && typeof value === "object" ? value : {});
-  const size = report.count() ? `${report.layers.length} layer${report.layers.length === 1 ? "" : "s"}, ${report.count()} heads` : "no heads";
-  document.getElementById("subtitle").textContent = [size, ...Object.entries(object(results.settings)).flatMap(([key, value]) =>
-    (key === "windows" || key === "window") && typeof value === "number" ? [key === "window" ? `windows of ${value} tokens` : `${value} window${value === 1 ? "" : "s"}`] : []),
-  ].join(" · ");
+  const plural = (count, name) => `${count} ${name}${count === 1 ? "" : "s"}`;
+  const windows = Array.isArray(results.windows) ? results.windows : [];
+  document.getElementById("subtitle").textContent = `${plural(report.layers.length, "layer")}, ${plural(report.pairs.length, "head")}` +
+    (windows.length ? ` · ${plural(windows.length, "window")} of up to ${Math.max(...windows)} tokens` : "");
   document.getElementById("facts").append(...factList("Model", object(results.model)), ...factList("Settings", object(results.settings)),
     ...factList("Run", {command: results.command, version: results.version, schema: results.schema}));
   const lines = summarySentences(report);
@@ -211,10 +213,11 @@ function fillHead(report) {
 function fillFigures(report) {
   const table = tableDetails(false);
   table.details.firstChild.textContent = "All figures, one line a layer, head and measure";
-  table.fill(everything(report));
+  const figures = everything(report);
+  table.fill(figures);
   const about = el("details", {}, el("summary", {}, "All definitions"), ...definitions([...report.layerKeys, ...report.keys], "").slice(2));
   return el("section", {class: "picture", id: "figures", "aria-labelledby": "figures-title"},
-    el("div", {}, el("h2", {id: "figures-title"}, "All figures"), el("p", {class: "sentence"}, `${table.rows ?? everything(report).rows.length} values, each with mean, median and interval.`), about), table.details);
+    el("div", {}, el("h2", {id: "figures-title"}, "All figures"), el("p", {class: "sentence"}, `${figures.rows.length} measured values.`), about), table.details);
 }
 
 let views = [];

@@ -36,7 +36,7 @@ function theme() {
   const ground = dark ? 0.235 : 0.975;
   const far = dark ? 0.93 : 0.27;
   const level = (t) => ground + (far - ground) * t;
-  const bow = (t) => 0.13 * Math.sin(Math.PI * Math.min(1, 0.08 + 0.84 * t));
+  const bow = (t) => 0.125 * Math.sin(Math.PI * (0.02 + 0.83 * t));
   const arm = (t, hue) => oklch(ground + (far - ground) * 0.78 * t, 0.15 * Math.sqrt(t), hue);
   return {
     dark,
@@ -45,7 +45,7 @@ function theme() {
     line: dark ? "#2c3239" : "#e3e1dc",
     card: dark ? "#1a1e23" : "#ffffff",
     series: dark ? ["#74bdec", "#f2a65a", "#9aa3ad", "#8fd3a6"] : ["#0b5c8a", "#c2560c", "#7a828c", "#2b7a4b"],
-    sequential: scale((t) => oklch(level(t), bow(t), dark ? 265 - 170 * t : 200 + 85 * t)),
+    sequential: scale((t) => oklch(level(t), bow(t), dark ? 265 - 165 * t : 190 + 90 * t)),
     diverging: scale((t) => (t < 0.5 ? arm(1 - 2 * t, 45) : arm(2 * t - 1, 250))),
   };
 }
