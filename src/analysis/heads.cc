@@ -1,5 +1,6 @@
 #include "analysis/heads.h"
 
+#define EIGEN_DONT_PARALLELIZE  // callers are parallel over heads
 #include <Eigen/Core>
 #include <algorithm>
 #include <cmath>

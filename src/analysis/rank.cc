@@ -3,6 +3,7 @@
 // moves the entropy rank of a low-rank map in the fourth digit, so it is not used.
 #include "analysis/rank.h"
 
+#define EIGEN_DONT_PARALLELIZE  // callers are parallel over heads
 #include <Eigen/SVD>
 #include <algorithm>
 #include <cmath>

@@ -93,10 +93,12 @@ nlohmann::json results_json(const AnalysisResults& results, const Selection& sel
   for (const LayerResults& layer : results.layers) parts |= layer.noise;
   for (const LayerResults& layer : results.layers) {
     const std::string place = fmt::format("layer {}", layer.layer);
-    json layer_out = {{"layer", layer.layer}, {"window", layer.window}, {"heads", json::array()}};
+    json layer_out = {
+        {"layer", layer.layer}, {"window", layer.window}, {"head_numbers", json::array()}, {"heads", json::array()}};
     write_layer_wide(layer_out, layer, selection, place);
     for (const HeadResults& head : layer.heads) {
-      json head_out = {{"head", head.head}};
+      layer_out["head_numbers"].push_back(head.head);
+      json head_out = json::object();
       write_measures(head_out, head.measures, selection, parts, fmt::format("{} head {}", place, head.head));
       layer_out["heads"].push_back(std::move(head_out));
     }
