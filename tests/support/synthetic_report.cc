@@ -61,6 +61,7 @@ Synthetic synthetic(int layers, int heads, int tokens) {
       {"schema", 1},
       {"command", "unchain analyze SmolLM2-135M-Instruct.Q4_1.gguf wiki.test.raw -o out"},
       {"version", "0.1.0"},
+      {"windows", {512, 512, 512, 512}},
       {"settings", {{"text", "wiki.test.raw"}, {"window", 512}, {"windows", 8}, {"dtype", "bf16"}, {"threads", 2}}},
       {"model",
        {{"name", "SmolLM2-135M-Instruct.Q4_1.gguf"},

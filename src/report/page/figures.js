@@ -50,15 +50,21 @@ function extremes(entries) {
   return {least: sorted[0], most: sorted.at(-1)};
 }
 
-// About 16 ticks that show the numbers of layers or heads.
-function idTicks(ids) {
-  const step = Math.max(1, Math.ceil(ids.length / 16));
+// Ticks that show the numbers of layers or heads, as many as `pixels` hold.
+function idTicks(ids, pixels) {
+  const step = Math.max(1, Math.ceil(ids.length * 26 / Math.max(26, pixels)));
   const places = indices(ids.length).filter((i) => i % step === 0);
-  return {tickmode: "array", tickvals: places, ticktext: places.map((i) => String(ids[i]))};
+  return {tickmode: "array", tickvals: places, ticktext: places.map((i) => String(ids[i])), tickangle: 0};
 }
 
-function layerAxis(report, extra = {}) {
-  return {title: {text: "Layer"}, range: [-0.6, Math.max(1, report.layers.length) - 0.4], ...idTicks(report.layerIds), ...extra};
+function layerAxis(report, width, extra = {}) {
+  return {title: {text: "Layer"}, range: [-0.6, Math.max(1, report.layers.length) - 0.4], ...idTicks(report.layerIds, width - 120), ...extra};
+}
+
+// Beside the picture where there is room, else above it.
+function colorBar(width, extra) {
+  const place = width < 520 ? {orientation: "h", x: 0.5, y: 1.02, yanchor: "bottom", len: 1} : {};
+  return {thickness: 10, outlinewidth: 0, ...place, ...extra};
 }
 
 // One measure over all heads in words.
@@ -90,7 +96,7 @@ const kOverview = {
   about: "Each cell is one head: the mean over windows of the chosen measure. Choosing a cell with the pointer shows that head's map further down.",
   controls: (report) => [{id: "measure", label: "Measure", options: measureOptions(report)}],
   keys: (state) => [state.measure],
-  draw(report, state) {
+  draw(report, state, width) {
     const entries = report.each(state.measure);
     if (!entries.length) return {missing: "no measure has a value for any head."};
     const {name, unit} = measureOf(state.measure);
@@ -110,13 +116,13 @@ const kOverview = {
         z: indices(report.headIds.length).map((h) => report.layers.map((_, l) => report.value(l, h, state.measure)?.mean ?? null)),
         text: indices(report.headIds.length).map(text), hovertemplate: "%{text}<extra></extra>",
         zmin: signed ? -limit : 0, zmax: limit, colorscale: signed ? colors.diverging : colors.sequential,
-        xgap: 1.5, ygap: 1.5, colorbar: {thickness: 10, outlinewidth: 0, tickformat: unit === "share" ? ".0%" : ""},
+        xgap: 1.5, ygap: 1.5, colorbar: colorBar(width, {tickformat: unit === "share" ? ".0%" : ""}),
       }],
       layout: {
-        xaxis: layerAxis(report, {showgrid: false}),
-        yaxis: {title: {text: "Head"}, autorange: "reversed", ...idTicks(report.headIds), showgrid: false},
+        xaxis: layerAxis(report, width, {showgrid: false}),
+        yaxis: {title: {text: "Head"}, autorange: "reversed", ...idTicks(report.headIds, 400), showgrid: false},
       },
-      height: Math.min(560, Math.max(190, 100 + 28 * report.headIds.length)),
+      height: Math.min(560, Math.max(190, (width < 520 ? 150 : 100) + 28 * report.headIds.length)),
       sentence: overviewSentence(report, state.measure),
       label: `Heat map of ${name}, ${report.layers.length} layers by ${report.headIds.length} heads`,
       table: {
@@ -170,7 +176,7 @@ const kMass = {
   about: "Dots are heads, lines are the mean of a layer's heads. Where the value-weighted line lies far below the other, the first token takes weight but adds little to the output.",
   keys: () => ["sink_mass", "sink_mass_value_weighted", "row_sum_without_first"],
   controls: () => [],
-  draw(report) {
+  draw(report, state, width) {
     const keys = this.keys().filter((key) => report.keys.includes(key));
     if (!keys.includes("sink_mass")) return {missing: "the mass on the first token was not measured."};
     const colors = theme().series;
@@ -178,7 +184,7 @@ const kMass = {
     const missing = keys.includes("sink_mass_value_weighted") ? "" : " The values are not known here, so only the weights are shown.";
     return {
       traces: keys.flatMap((key, i) => dotsAndLine(report, key, names[key], colors[i], (i - (keys.length - 1) / 2) * 0.24, i === 2 ? "dot" : "solid")),
-      layout: {xaxis: layerAxis(report), yaxis: {title: {text: "Share of the row"}, rangemode: "tozero"}},
+      layout: {xaxis: layerAxis(report, width), yaxis: {title: {text: "Share of the row"}, rangemode: "tozero"}},
       height: 380,
       sentence: sinkSentence(report) + missing,
       label: "Mass on the first token by layer, as weight and value-weighted",
@@ -220,7 +226,7 @@ const kRank = {
   id: "rank",
   title: "Effective rank beside its references",
   about: "A rank is small only against something. Beside each head's map stand the same weights put in random places of their rows, and the map of equal weights. Judge by the block: the whole map is a triangle and so always of full numerical rank.",
-  keys: (state) => [`${state.place}${state.rank}`],
+  keys: (state) => (state.rank ? [`${state.place}${state.rank}`] : []),
   controls: (report) => {
     const has = (place, rank) => report.keys.includes(place + rank);
     const ranks = Object.keys(kRanks).filter((rank) => has("", rank) || has("block_", rank));
@@ -232,7 +238,7 @@ const kRank = {
       {id: "place", label: "Of", options: places.filter((p) => ranks.some((rank) => has(p.value, rank)))},
     ];
   },
-  draw(report, state) {
+  draw(report, state, width) {
     const keys = rankKeys(report, state.place ?? "", state.rank);
     if (!keys.measured) return {missing: "no rank was measured for this choice."};
     const colors = theme().series;
@@ -243,7 +249,7 @@ const kRank = {
         const both = dotsAndLine(report, keys[which], names[which], colors[i], (i - 1) * 0.22, which === "uniform" ? "dot" : "solid");
         return which === "uniform" ? both.slice(1) : both;
       }),
-      layout: {xaxis: layerAxis(report), yaxis: {title: {text: measureOf(keys.measured).name}, rangemode: "tozero"}},
+      layout: {xaxis: layerAxis(report, width), yaxis: {title: {text: measureOf(keys.measured).name}, rangemode: "tozero"}},
       height: 380,
       sentence: rankSentence(report, keys),
       label: `${measureOf(keys.measured).name} by layer, beside permuted and uniform maps`,
@@ -258,7 +264,7 @@ const kLayers = {
   about: "Bars are 95 % intervals. Heads can have different maps and yet similar outputs, so both are shown.",
   keys: (_, report) => report.layerKeys,
   controls: () => [],
-  draw(report) {
+  draw(report, state, width) {
     const keys = report.layerKeys;
     if (!keys.length) return {missing: "no measure of whole layers has a value (a single head has nothing to compare)."};
     const colors = theme().series;
@@ -285,7 +291,7 @@ const kLayers = {
           text: report.layerIds.map((l) => `layer ${l}`), hovertemplate: "%{text}<br>%{fullData.name}: %{y:.4~g}<extra></extra>",
         };
       }),
-      layout: {xaxis: layerAxis(report), yaxis: {rangemode: "tozero"}},
+      layout: {xaxis: layerAxis(report, width), yaxis: {rangemode: "tozero"}},
       height: 340,
       sentence: keys.map(say).join(" "),
       label: `By layer: ${keys.map((key) => measureOf(key).name).join(", ")}`,

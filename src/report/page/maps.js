@@ -37,7 +37,7 @@ const kDistributions = {
     {id: "layer", label: "Layer", options: [{value: "", text: "All layers"}, ...choices("Layer", report.layerIds)]},
     {id: "head", label: "Head", options: [{value: "", text: "All heads"}, ...choices("Head", report.headIds)]},
   ],
-  draw(report, state) {
+  draw(report, state, width) {
     const histogram = report.extras.histograms?.[state.kind];
     if (!histogram?.edges?.length) return {missing: "these results hold no histograms."};
     const {name, one, axis, show} = kHistograms[state.kind];
@@ -71,9 +71,9 @@ const kDistributions = {
       traces: [{
         type: "heatmap", x: indices(columns.length), y: middles, colorscale: colors.sequential, zmin: 0,
         z: indices(bins).map((i) => columns.map((counts) => (sum(counts) ? counts[i] / sum(counts) : null))),
-        text: middles.map(() => report.layerIds.map((l) => `layer ${l}`)), hovertemplate: "%{text}<br>around %{y:.3~g}: %{z:.1%}<extra></extra>", colorbar: {thickness: 10, outlinewidth: 0, tickformat: ".0%"},
+        text: middles.map(() => report.layerIds.map((l) => `layer ${l}`)), hovertemplate: "%{text}<br>around %{y:.3~g}: %{z:.1%}<extra></extra>", colorbar: colorBar(width, {tickformat: ".0%"}),
       }],
-      layout: {xaxis: layerAxis(report, {showgrid: false}), yaxis: {title: {text: axis}, showgrid: false}},
+      layout: {xaxis: layerAxis(report, width, {showgrid: false}), yaxis: {title: {text: axis}, showgrid: false}},
       table: {
         name: `histogram-${state.kind}`, columns: ["from", "to", ...report.layerIds.map((l) => `layer ${l}`)],
         rows: indices(bins).map((i) => [edges[i], edges[i + 1], ...columns.map((counts) => counts[i])]),
@@ -96,7 +96,7 @@ const kSpectra = {
     {id: "head", label: "Highlighted head", options: choices("Head", report.headIds)},
   ],
   start: (report) => ({layer: String(report.layers.length >> 1)}),
-  draw(report, state) {
+  draw(report, state, width) {
     if (!Array.isArray(report.extras.spectra)) return {missing: "these results hold no singular values."};
     const layer = report.layerIds[state.layer];
     const lists = report.headIds.map((_, h) => report.of(report.extras.spectra, Number(state.layer), h) ?? []);
@@ -125,6 +125,7 @@ const kSpectra = {
 
 function spectrumSentence(values, layer, head) {
   if (!values.length) return `Head ${head} of layer ${layer} has no singular values.`;
+  if (!(values[0] > 0)) return `In layer ${layer} head ${head} has no weights here: all its singular values are 0.`;
   if (values.length === 1) return `In layer ${layer} head ${head} has a single singular value.`;
   const below = values.findIndex((x) => x < 0.01);
   return `In layer ${layer} the second singular value of head ${head} is ${formatShare(values[1])} of the first; ` +
@@ -205,8 +206,10 @@ const kMap = {
     const colors = theme();
     const signed = map.some((row) => row.some((w) => w < 0));
     const names = tokens.map((token) => plotText(showToken(token)));
-    const marks = [0.01, 0.1, 0.25, 0.5, 1];
-    const height = Math.round(Math.min(780, Math.max(320, width * 0.92)));
+    const narrow = width < 520;
+    const marks = signed && narrow ? [0.1, 0.5, 1] : [0.01, 0.1, 0.25, 0.5, 1];
+    const height = Math.round(Math.min(780, narrow ? width + 60 : width * 0.92));
+    const room = {x: narrow ? 90 : 150, y: narrow ? 170 : 150};
     const all = indices(size);
     return {
       traces: [{
@@ -214,21 +217,21 @@ const kMap = {
         z: map.map((row) => all.map((j) => (j < row.length ? Math.sign(row[j]) * Math.sqrt(Math.abs(row[j])) : null))), hoverongaps: false,
         text: map.map((row, i) => row.map((w, j) => `${i} ‘${names[i]}’ looks at<br>${j} ‘${names[j]}’: <b>${formatShare(w)}</b>`)),
         hovertemplate: "%{text}<extra></extra>",
-        colorbar: {
-          thickness: 10, outlinewidth: 0, tickmode: "array", tickvals: [...(signed ? marks.map((m) => -Math.sqrt(m)).reverse() : []), 0, ...marks.map(Math.sqrt)],
+        colorbar: colorBar(width, {
+          tickmode: "array", tickvals: [...(signed ? marks.map((m) => -Math.sqrt(m)).reverse() : []), 0, ...marks.map(Math.sqrt)],
           ticktext: [...(signed ? marks.map((m) => `−${100 * m} %`).reverse() : []), "0", ...marks.map((m) => `${100 * m} %`)],
-        },
+        }),
       }],
       layout: {
-        xaxis: {range: [from - 0.5, to + 0.5], showgrid: false, tickangle: -90, ...tokenTicks(tokens, from, to, width - 140), title: {text: "Token looked at"}},
-        yaxis: {range: [to + 0.5, from - 0.5], showgrid: false, ...tokenTicks(tokens, from, to, height - 130), title: {text: "Token that looks"}},
+        xaxis: {range: [from - 0.5, to + 0.5], showgrid: false, tickangle: -90, ...tokenTicks(tokens, from, to, width - room.x), title: narrow ? {} : {text: "Token looked at", standoff: 10}},
+        yaxis: {range: [to + 0.5, from - 0.5], showgrid: false, ...tokenTicks(tokens, from, to, height - room.y), title: narrow ? {} : {text: "Token that looks", standoff: 14}},
         dragmode: matchMedia("(pointer: coarse)").matches ? false : "zoom",
       },
       height,
       // After a zoom with the pointer the labels are chosen anew for what is visible.
       ticks: (x, y) => ({
-        xaxis: tokenTicks(tokens, Math.ceil(Math.min(...x)), Math.floor(Math.max(...x)), width - 140),
-        yaxis: tokenTicks(tokens, Math.ceil(Math.min(...y)), Math.floor(Math.max(...y)), height - 130),
+        xaxis: tokenTicks(tokens, Math.ceil(Math.min(...x)), Math.floor(Math.max(...x)), width - room.x),
+        yaxis: tokenTicks(tokens, Math.ceil(Math.min(...y)), Math.floor(Math.max(...y)), height - room.y),
       }),
       sentence: mapSentence(map, tokens, layer, head),
       label: `Attention map of layer ${layer} head ${head}, ${size} tokens`,

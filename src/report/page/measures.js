@@ -72,25 +72,25 @@ function formatShare(x) {
   if (!Number.isFinite(x)) return "–";
   const percent = 100 * x;
   const size = Math.abs(percent);
-  if (size >= 1e6) return `${formatNumber(percent)} %`;
-  if (size > 99 && size < 100) return `${percent.toFixed(1).replace("-", "−")} %`;
-  if (size !== 0 && size < 0.01) return `${percent < 0 ? "over −" : "under "}0.01 %`;
-  return `${percent.toFixed(size >= 9.95 || size === 0 ? 0 : size >= 0.095 ? 1 : 2).replace("-", "−")} %`;
+  if (size >= 1e6) return `${formatNumber(percent)}\u00a0%`;
+  if (size > 99 && size < 100) return `${percent.toFixed(1).replace("-", "−")}\u00a0%`;
+  if (size !== 0 && size < 0.01) return percent < 0 ? "about 0\u00a0%" : "under 0.01\u00a0%";
+  return `${percent.toFixed(size >= 9.95 || size === 0 ? 0 : size >= 0.095 ? 1 : 2).replace("-", "−")}\u00a0%`;
 }
 
 function formatValue(x, unit) {
   if (unit === "share") return formatShare(x);
-  return unit === "nats" ? `${formatNumber(x)} nats` : formatNumber(x);
+  return unit === "nats" ? `${formatNumber(x)}\u00a0nats` : formatNumber(x);
 }
 
-// "0.43 (95 % interval 0.40 to 0.45)"; without the interval where there is none.
+// "0.43 (95\u00a0% interval 0.40 to 0.45)"; without the interval where there is none.
 function formatMeasured(value, unit) {
   if (!value) return "no value";
   const text = formatValue(value.mean, unit);
   if (value.low === null || value.high === null || value.low === value.high) return text;
   const [low, high] = [formatValue(value.low, unit), formatValue(value.high, unit)];
-  const sign = unit === "share" ? " %" : unit === "nats" ? " nats" : "";
-  return `${text} (95 % interval ${low.endsWith(sign) && high.endsWith(sign) ? low.slice(0, low.length - sign.length) : low} to ${high})`;
+  const sign = unit === "share" ? "\u00a0%" : unit === "nats" ? "\u00a0nats" : "";
+  return `${text} (95\u00a0% interval ${low.endsWith(sign) && high.endsWith(sign) ? low.slice(0, low.length - sign.length) : low} to ${high})`;
 }
 
 // A stored measure as {mean, median, low, high}, each a finite number or null; null where nothing was measured.

@@ -74,7 +74,7 @@ function tableDetails(open) {
 }
 
 function definitions(keys, about) {
-  const entries = [...new Set(keys)].map((key) => [key, measureOf(key)]).filter(([key]) => key);
+  const entries = [...new Set(keys)].filter((key) => typeof key === "string").map((key) => [key, measureOf(key)]);
   return [el("summary", {}, "How to read it, and definitions"), el("p", {}, about),
     ...entries.map(([key, {name, text}]) => el("p", {}, el("strong", {}, `${name}. `), el("span", {class: "formula"}, text), ` Key in results.json: ${key}.`))];
 }

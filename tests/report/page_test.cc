@@ -1,0 +1,328 @@
+#include "report/page.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <fstream>
+
+#include "base/file.h"
+#include "report/browser.h"
+#include "support/synthetic_report.h"
+#include "unchain/error.h"
+
+namespace unchain::report {
+namespace {
+
+using nlohmann::json;
+
+class PageTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ =
+        std::filesystem::path(testing::TempDir()) /
+        fmt::format("unchain_page_{}_{}", getpid(), testing::UnitTest::GetInstance()->current_test_info()->name());
+    std::filesystem::create_directories(folder_);
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+  std::filesystem::path write(const Synthetic& data, const PageOptions& options = {}) {
+    write_page(folder_ / "report.html", data.results, data.extras, options);
+    return folder_ / "report.html";
+  }
+  std::filesystem::path folder_;
+};
+
+using Page = PageTest;
+
+TEST_F(Page, HoldsNothingOfHostileTextAsMarkup) {
+  const std::string page = read_text(write(hostile()));
+  EXPECT_EQ(page.find("dataset.errors='"), page.npos);
+  EXPECT_EQ(page.find("onerror"), page.npos);
+  EXPECT_EQ(page.find("<title></title>"), page.npos);
+  EXPECT_EQ(page.find("http://"), page.npos);
+  EXPECT_EQ(page.find("https://"), page.npos);
+}
+
+TEST_F(Page, TitleIsEscaped) {
+  const std::string page = read_text(write(synthetic(1, 1, 2), {.title = "a <b> & \"c\" {{data}}", .plotly = {}}));
+  EXPECT_NE(page.find("<h1>a &lt;b&gt; &amp; &quot;c&quot; {{data}}</h1>"), page.npos);
+}
+
+TEST_F(Page, StaysUnderTheLimitByCuttingExcerpts) {
+  Synthetic data = synthetic(2, 2, 16);
+  std::string noise;
+  uint32_t state = 1;
+  for (int i = 0; i < 3'000'000; ++i)
+    noise +=
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"[(state = state * 1664525u + 1013904223u) >>
+                                                                           26];
+  data.extras["excerpt"]["size"] = 2048;
+  for (auto& layer : data.extras["excerpt"]["maps"]) {
+    for (auto& head : layer) head = noise;
+  }
+  EXPECT_LT(std::filesystem::file_size(write(data)), kPageLimit);
+}
+
+TEST_F(Page, TooLargeResultsAreAnError) {
+  Synthetic data = synthetic(1, 1, 2);
+  std::string noise;
+  uint32_t state = 1;
+  for (int i = 0; i < 9'000'000; ++i)
+    noise += static_cast<char>('!' + ((state = state * 1664525u + 1013904223u) >> 26));
+  data.results["settings"]["noise"] = noise;
+  EXPECT_THROW(write(data), Error);
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "report.html"));
+}
+
+TEST_F(Page, BadArgumentsAreErrors) {
+  EXPECT_THROW(write({json::array(), {}}), Error);
+  EXPECT_THROW(write(synthetic(1, 1, 2), {.title = "", .plotly = folder_ / "absent.js"}), Error);
+  EXPECT_THROW(write_page(folder_ / "absent" / "report.html", synthetic(1, 1, 2).results, {}), Error);
+}
+
+TEST_F(Page, FindsPlotlyInShareFolders) {
+  const char* before = std::getenv("UNCHAIN_SHARE");
+  const std::string kept = before == nullptr ? "" : before;
+  unsetenv("UNCHAIN_SHARE");
+  EXPECT_EQ(find_plotly(folder_ / "bin"), "");
+  const auto add = [&](const std::filesystem::path& place) {
+    std::filesystem::create_directories(place);
+    std::ofstream(place / "plotly.min.js") << "x";
+    return place / "plotly.min.js";
+  };
+  const auto beside = add(folder_ / "bin" / "share" / "unchain");
+  EXPECT_EQ(find_plotly(folder_ / "bin").lexically_normal(), beside);
+  const auto above = add(folder_ / "share" / "unchain");
+  EXPECT_EQ(find_plotly(folder_ / "bin").lexically_normal(), above);
+  const auto named = add(folder_ / "other");
+  setenv("UNCHAIN_SHARE", (folder_ / "other").c_str(), 1);
+  EXPECT_EQ(find_plotly(folder_ / "bin"), named);
+  if (before == nullptr) {
+    unsetenv("UNCHAIN_SHARE");
+  } else {
+    setenv("UNCHAIN_SHARE", kept.c_str(), 1);
+  }
+}
+
+// What follows opens the page. Without a browser or Plotly it is skipped, in CI it fails.
+class SlowPageInBrowser : public PageTest {
+ protected:
+  void SetUp() override {
+    PageTest::SetUp();
+    options_.plotly = find_test_plotly();
+    const std::string missing = find_chromium().empty()   ? "no chromium is installed"
+                                : options_.plotly.empty() ? "no plotly.min.js (tools/setup fetches it)"
+                                                          : "";
+    if (missing.empty()) return;
+    const char* ci = std::getenv("CI");
+    if (ci != nullptr && std::string(ci) == "true") FAIL() << missing;
+    GTEST_SKIP() << missing;
+  }
+  // What any page must be, whatever it shows.
+  static void expect_sound(const json& seen, size_t pictures) {
+    ASSERT_TRUE(seen.contains("data")) << seen.dump();
+    EXPECT_EQ(seen["data"].value("ready", ""), "yes");
+    EXPECT_EQ(seen["data"].value("errors", "?"), "");
+    EXPECT_EQ(seen["data"].value("overflow", "?"), "no");
+    EXPECT_LE(seen["scroll_width"].get<int>(), seen["inner_width"].get<int>());
+    EXPECT_EQ(seen["pictures"].size(), pictures);
+    for (const auto& [id, picture] : seen["pictures"].items()) {
+      EXPECT_GE(picture["drawn"].get<size_t>(), picture["traces"].size()) << id;
+      EXPECT_GT(picture["label"].get<std::string>().size(), 20u) << id;
+      EXPECT_GT(picture["sentence"].get<std::string>().size(), 20u) << id;
+      for (const char* wrong : {"NaN", "undefined", "null", "Infinity", "[object"}) {
+        EXPECT_EQ(picture["sentence"].get<std::string>().find(wrong), std::string::npos)
+            << id << ": " << picture["sentence"];
+      }
+    }
+    EXPECT_GT(seen["controls"].size(), 20u);
+    for (const json& control : seen["controls"]) {
+      EXPECT_TRUE(control["reachable"].get<bool>()) << control;
+      EXPECT_NE(control["name"], "") << control;
+    }
+    EXPECT_EQ(seen["lang"], "en");
+    EXPECT_EQ(seen["requests"], json::array());
+    EXPECT_EQ(seen["foreign"], 0);
+    int level = 0;
+    for (const json& heading : seen["headings"]) {
+      EXPECT_LE(heading.get<int>(), level + 1);
+      level = heading;
+    }
+  }
+  PageOptions options_;
+};
+
+constexpr const char* kOpenAll = "for (const d of doc.querySelectorAll('details')) d.open = true; await pause(300);";
+
+TEST_F(SlowPageInBrowser, DrawsEveryPictureOfARealisticModel) {
+  const Synthetic data = synthetic(30, 9, 48);
+  const auto html = write(data, options_);
+  EXPECT_LT(std::filesystem::file_size(html), kPageLimit);
+  for (const int width : {360, 1400}) expect_sound(look_at(html, width), 7);
+  expect_sound(look_at(html, 360, kOpenAll), 7);
+}
+
+TEST_F(SlowPageInBrowser, PlotsTheValuesOfTheResults) {
+  const Synthetic data = synthetic(4, 3, 10);
+  const json seen = look_at(write(data, options_), 1000, kOpenAll);
+  expect_sound(seen, 7);
+  const json& layers = data.results["layers"];
+  const json& pictures = seen["pictures"];
+  const json& overview = seen["tables"]["overview"];
+  ASSERT_EQ(overview.size(), 13u);
+  for (size_t l = 0; l < 4; ++l) {
+    double sink = 0, rank = 0;
+    for (size_t h = 0; h < 3; ++h) {
+      const json& head = layers[l]["heads"][h];
+      EXPECT_EQ(pictures["overview"]["traces"][0]["z"][h][l], head["entropy_normalised"]["mean"]);
+      EXPECT_EQ(pictures["mass"]["traces"][0]["y"][l * 3 + h], head["sink_mass"]["mean"]);
+      EXPECT_EQ(pictures["mass"]["traces"][2]["y"][l * 3 + h], head["sink_mass_value_weighted"]["mean"]);
+      EXPECT_EQ(pictures["rank"]["traces"][0]["y"][l * 3 + h], head["rank_entropy"]["mean"]);
+      EXPECT_EQ(pictures["rank"]["traces"][2]["y"][l * 3 + h], head["permuted_rank_entropy"]["mean"]);
+      EXPECT_NEAR(std::stod(overview[1 + l * 3 + h][2].get<std::string>()),
+                  head["entropy_normalised"]["mean"].get<double>(), 5e-4);
+      sink += head["sink_mass"]["mean"].get<double>() / 3;
+      rank += head["permuted_rank_entropy"]["mean"].get<double>() / 3;
+    }
+    EXPECT_NEAR(pictures["mass"]["traces"][1]["y"][l].get<double>(), sink, 1e-12);
+    EXPECT_NEAR(pictures["rank"]["traces"][3]["y"][l].get<double>(), rank, 1e-9);
+    for (const json& trace : pictures["layers"]["traces"]) {
+      const char* key = trace["name"] == "CKA of head outputs" ? "cka" : "cosine_distance";
+      EXPECT_EQ(trace["y"][l], layers[l][key]["mean"]);
+    }
+  }
+  EXPECT_EQ(pictures["spectra"]["traces"].back()["y"],
+            data.extras["spectra"][2][0]);                                        // the middle layer, its first head
+  EXPECT_EQ(seen["tables"]["figures"].size(), 1 + 4 * 2 + 4 * 3 * (12 + 4 * 5));  // not the null ones
+}
+
+TEST_F(SlowPageInBrowser, ShowsTheChosenMapWithItsSigns) {
+  Synthetic data = synthetic(2, 2, 3);
+  data.extras["tokens"] = {"a", " b", "\n"};
+  data.extras["excerpt"]["maps"][1][0] = plain_base64({255, 102, 153, 0, 51, 204});
+  data.extras["excerpt"]["signs"] = {nullptr, {plain_base64({0x10}), nullptr}};
+  const json seen = look_at(write(data, options_), 800, R"(
+    for (const [id, value] of [["map-layer", "1"], ["map-head", "0"]]) {
+      const select = doc.getElementById(id);
+      select.value = value;
+      select.dispatchEvent(new win.Event("change"));
+      await pause(200);
+    })");
+  expect_sound(seen, 7);
+  const json& map = seen["pictures"]["map"]["traces"][0];
+  const std::vector<std::vector<double>> expected = {{1, NAN, NAN}, {0.4, 0.6, NAN}, {0, -0.2, 0.8}};
+  for (size_t i = 0; i < 3; ++i) {
+    for (size_t j = 0; j < 3; ++j) {
+      if (std::isnan(expected[i][j])) {
+        EXPECT_TRUE(map["z"][i][j].is_null());
+      } else {
+        EXPECT_NEAR(map["z"][i][j].get<double>(), expected[i][j], 1e-12);
+      }
+    }
+  }
+  EXPECT_EQ(map["text"][2][1], "2 ‘↵’ looks at<br>1 ‘␣b’: <b>−4.0\u00a0%</b>");
+  EXPECT_EQ(seen["pictures"]["map"]["ticks"], json({"a", "␣b", "↵"}));
+}
+
+TEST_F(SlowPageInBrowser, ControlsChangeWhatIsShown) {
+  const Synthetic data = synthetic(3, 2, 40);
+  const json seen = look_at(write(data, options_), 1200, R"(
+    const set = async (id, value) => {
+      const input = doc.getElementById(id);
+      input.value = value;
+      input.dispatchEvent(new win.Event("change"));
+      await pause(200);
+    };
+    await set("overview-measure", "sink_mass");
+    await set("distributions-layer", "1");
+    await set("distributions-head", "1");
+    await set("map-from", "5");
+    await set("map-to", "9");
+    doc.getElementById("theme").click();
+    doc.getElementById("theme").click();
+    await pause(300);)");
+  expect_sound(seen, 7);
+  EXPECT_EQ(seen["data"]["theme"], "dark");
+  EXPECT_EQ(seen["pictures"]["overview"]["traces"][0]["z"][1][2],
+            data.results["layers"][2]["heads"][1]["sink_mass"]["mean"]);
+  const json& bars = seen["pictures"]["distributions"]["traces"][0];
+  const json& counts = data.extras["histograms"]["entropy_normalised"]["counts"][1][1];
+  double total = 0;
+  for (const json& n : counts) total += n.get<double>();
+  EXPECT_EQ(bars["type"], "bar");
+  for (size_t b = 0; b < counts.size(); ++b)
+    EXPECT_NEAR(bars["y"][b].get<double>(), counts[b].get<double>() / total, 1e-12);
+  EXPECT_EQ(seen["pictures"]["map"]["ticks"].size(), 5u);
+}
+
+TEST_F(SlowPageInBrowser, HostileTextStaysText) {
+  const json seen = look_at(write(hostile(), options_), 700, kOpenAll);
+  expect_sound(seen, 7);
+  const std::string text = seen["text"];
+  EXPECT_NE(text.find("</title><script>"), text.npos);
+  EXPECT_NE(text.find("<img src=x"), text.npos);
+  const json& ticks = seen["pictures"]["map"]["ticks"];
+  EXPECT_NE(std::find(ticks.begin(), ticks.end(), "&lt;&amp;"), ticks.end()) << ticks;
+  EXPECT_NE(std::find(ticks.begin(), ticks.end(), "<!--"), ticks.end()) << ticks;
+}
+
+TEST_F(SlowPageInBrowser, OneLayerOneHeadIsEnough) {
+  const json seen = look_at(write(synthetic(1, 1, 1), options_), 360);
+  expect_sound(seen, 6);
+  EXPECT_NE(seen["missing"]["layers"].get<std::string>().find("Left out"), std::string::npos);
+}
+
+TEST_F(SlowPageInBrowser, LayersAndHeadsKeepTheirOwnNumbers) {
+  Synthetic data = synthetic(2, 2, 6);
+  data.results["layers"][0]["layer"] = 5;
+  data.results["layers"][1]["layer"] = 11;
+  data.results["layers"][1]["heads"].erase(0);  // layer 11 has head 1 alone
+  data.extras["excerpt"]["maps"][1].erase(0);
+  const json seen = look_at(write(data, options_), 900, kOpenAll);
+  expect_sound(seen, 7);
+  const json& z = seen["pictures"]["overview"]["traces"][0]["z"];
+  EXPECT_TRUE(z[0][1].is_null());
+  EXPECT_EQ(z[1][1], data.results["layers"][1]["heads"][0]["entropy_normalised"]["mean"]);
+  EXPECT_EQ(seen["pictures"]["overview"]["ticks"], json({"5", "11"}));
+  EXPECT_EQ(seen["tables"]["overview"][3][0], "11");
+  EXPECT_EQ(seen["tables"]["overview"][3][1], "1");
+}
+
+TEST_F(SlowPageInBrowser, WithoutExtrasThePicturesAreLeftOutAndNamed) {
+  Synthetic data = synthetic(2, 2, 4);
+  data.extras = nullptr;
+  for (auto& layer : data.results["layers"]) {
+    for (auto& head : layer["heads"]) head["sink_mass_value_weighted"] = nullptr;
+  }
+  const json seen = look_at(write(data, options_), 900);
+  expect_sound(seen, 4);
+  for (const char* id : {"map", "distributions", "spectra"})
+    EXPECT_EQ(seen["missing"][id].get<std::string>().rfind("Left out", 0), 0u) << id;
+  EXPECT_NE(seen["pictures"]["mass"]["sentence"].get<std::string>().find("not known"), std::string::npos);
+}
+
+TEST_F(SlowPageInBrowser, WithoutResultsNothingBreaks) {
+  for (const json& results :
+       {json::object(), json{{"layers", nullptr}, {"model", "x"}}, json{{"layers", {json::object(), nullptr}}}}) {
+    const json seen = look_at(write({results, {}}, options_), 360);
+    ASSERT_TRUE(seen.contains("data")) << seen;
+    EXPECT_EQ(seen["data"].value("errors", "?"), "") << results;
+    EXPECT_EQ(seen["missing"].size(), 7u) << results;
+  }
+}
+
+TEST_F(SlowPageInBrowser, WithoutPlotlyTheTablesAreThere) {
+  const json seen = look_at(write(synthetic(2, 2, 4)), 360);
+  expect_sound(seen, 0);
+  EXPECT_NE(seen["text"].get<std::string>().find("plotly.min.js was not found"), std::string::npos);
+  for (const char* id : {"overview", "mass", "map", "distributions", "rank", "spectra", "layers"}) {
+    EXPECT_GT(seen["tables"][id].size(), 1u) << id;
+  }
+}
+
+}  // namespace
+}  // namespace unchain::report
