@@ -1,0 +1,91 @@
+"""Writes the first inputs of the format fuzzers, corpus/gguf and corpus/safetensors: small sound files that reach every
+branch of the readers, and a few broken in one place. Plain Python."""
+
+import json
+import pathlib
+import struct
+
+HERE = pathlib.Path(__file__).parent / "corpus"
+
+
+def text(s):
+    return struct.pack("<Q", len(s)) + s.encode()
+
+
+def scalar(kind, code, value):
+    return struct.pack("<I" + code, kind, value)
+
+
+def array(kind, items):
+    return struct.pack("<IIQ", 9, kind, len(items)) + b"".join(items)
+
+
+def gguf(entries, tensors, version=3, alignment=32):
+    head = b"GGUF" + struct.pack("<IQQ", version, len(tensors), len(entries))
+    for key, value in entries:
+        head += text(key) + value
+    data = b""
+    for name, sizes, kind, raw in tensors:
+        data += bytes(-len(data) % alignment)
+        head += text(name) + struct.pack("<I", len(sizes)) + b"".join(struct.pack("<Q", n) for n in sizes)
+        head += struct.pack("<IQ", kind, len(data))
+        data += raw
+    return head + bytes(-len(head) % alignment) + data
+
+
+def safetensors(header, data):
+    raw = header if isinstance(header, bytes) else json.dumps(header).encode()
+    return struct.pack("<Q", len(raw)) + raw + data
+
+
+def main():
+    codes = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 10: "Q", 11: "q", 12: "d"}
+    entries = [(f"a.{k}", scalar(k, c, 7)) for k, c in codes.items()]
+    entries += [("a.true", scalar(7, "B", 1)), ("general.name", struct.pack("<I", 8) + text("tiny"))]
+    entries += [(f"l.{k}", array(k, [struct.pack("<" + c, v) for v in (1, 2, 3)])) for k, c in codes.items()]
+    entries += [("l.bool", array(7, [b"\0", b"\1"])), ("l.text", array(8, [text("a"), text("")]))]
+    inner = array(5, [struct.pack("<i", -1)])[4:]
+    entries += [("l.nested", array(9, [inner, inner])), ("l.empty", array(8, []))]
+    blocks = {0: (4, 4), 1: (4, 2), 30: (4, 2), 3: (32, 20), 6: (32, 22), 8: (32, 34), 12: (256, 144), 14: (256, 210), 26: (4, 4)}
+    tensors = [(f"t.{k}", [n], k, bytes(range(b * (1 if n > 4 else n)))) for k, (n, b) in blocks.items()]
+    tensors += [("t.matrix", [2, 3], 0, bytes(24)), ("t.none", [0, 3], 0, b""), ("t.scalar", [], 0, bytes(4))]
+    aligned = [("general.alignment", scalar(4, "I", 8))]
+    deep = b"".join(struct.pack("<IQ", 9, 1) for _ in range(12))
+    files = {
+        "all": gguf(entries, tensors),
+        "version2": gguf(entries[:3], tensors[:1], version=2),
+        "empty": gguf([], []),
+        "aligned8": gguf(aligned, tensors[:3], alignment=8),
+        "big_endian": b"GGUF" + struct.pack(">IQQ", 3, 0, 0),
+        "deep": gguf([("deep", struct.pack("<I", 9) + deep)], []),
+        "cut": gguf(entries, tensors)[:200],
+    }
+    write("gguf", files)
+
+    types = {"F32": 4, "F16": 2, "BF16": 2, "F64": 8, "I8": 1, "I16": 2, "I32": 4, "I64": 8, "U8": 1, "BOOL": 1}
+    header, at = {"__metadata__": {"format": "pt"}}, 0
+    for name, size in types.items():
+        header[f"t.{name}"] = {"dtype": name, "shape": [2, 1], "data_offsets": [at, at + 2 * size]}
+        at += 2 * size
+    header["none"] = {"dtype": "F32", "shape": [0, 3], "data_offsets": [at, at]}
+    odd = {"a": {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]}, "b": {"dtype": "F32", "shape": [], "data_offsets": [1, 5]}}
+    files = {
+        "all": safetensors(header, bytes(range(at))),
+        "empty": safetensors({}, b""),
+        "misaligned": safetensors(odd, bytes(5)),
+        "deep": safetensors(b'{"a":' + b"[" * 40 + b"]" * 40 + b"}", b""),
+        "twice": safetensors(b'{"a":{"dtype":"U8","dtype":"I8","shape":[1],"data_offsets":[0,1]}}', b"\0"),
+        "hole": safetensors({"a": {"dtype": "U8", "shape": [1], "data_offsets": [1, 2]}}, bytes(2)),
+    }
+    write("safetensors", files)
+
+
+def write(target, files):
+    folder = HERE / target
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, data in files.items():
+        (folder / name).write_bytes(data)
+
+
+if __name__ == "__main__":
+    main()
