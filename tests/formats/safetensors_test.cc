@@ -93,10 +93,10 @@ TEST(Safetensors, MisalignedDataAreCopied) {
   for (size_t shift = 0; shift < 4; ++shift) {
     std::string data = "u";
     data.append(reinterpret_cast<const char*>(&x), 4);
-    const SafetensorsFile file =
-        parse(with_header("{" + entry("a", "U8", "[1]", "[0,1]") + "," + entry("x", "F32", "[1]", "[1,5]") + "}" +
-                              std::string(shift, ' '),
-                          data));
+    std::string header = "{";
+    header += entry("a", "U8", "[1]", "[0,1]") + ",";
+    header += entry("x", "F32", "[1]", "[1,5]") + "}" + std::string(shift, ' ');
+    const SafetensorsFile file = parse(with_header(header, data));
     EXPECT_EQ(reinterpret_cast<uintptr_t>(file.find("x")->bytes.data()) % 4, 0u);
     EXPECT_EQ(file.find("x")->f32()[0], x);
   }
@@ -118,7 +118,7 @@ TEST(SafetensorsBad, Lengths) {
   expect_bad(std::string(8, '\xff') + "{}", kFormat, {"18446744073709551615", "100000000"});
   expect_bad(std::string("\x40\0\0\0\0\0\0\0{}", 10), kFormat, {"header has 64 bytes", "10 bytes", "incomplete"});
   expect_bad(std::string(8, '\0'), kFormat, {"JSON"});
-  expect_bad("GGUF\3\0\0\0\0\0", kFormat, {"GGUF"});
+  expect_bad(std::string("GGUF\3\0\0\0\0\0", 10), kFormat, {"GGUF"});
   expect_bad("version https://git-lfs.github.com/spec/v1", kFormat, {"git lfs pull"});
 }
 
