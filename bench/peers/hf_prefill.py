@@ -6,6 +6,7 @@
 Prints one JSON object a line, one for each attention implementation and number of threads. Loading and a warm-up run
 are not timed; no cache is kept (use_cache=False), which only helps this side. Needs torch and transformers.
 """
+
 import argparse
 import json
 import time
@@ -27,7 +28,8 @@ def main():
     options = parser.parse_args()
     for attention in options.attention.split(","):
         model = transformers.AutoModelForCausalLM.from_pretrained(
-            options.folder, dtype=TYPES[options.dtype], attn_implementation=attention).eval()
+            options.folder, dtype=TYPES[options.dtype], attn_implementation=attention
+        ).eval()
         ids = torch.randint(0, model.config.vocab_size, (1, options.tokens), generator=torch.Generator().manual_seed(1))
         for threads in map(int, options.threads.split(",")):
             torch.set_num_threads(threads)
@@ -37,8 +39,18 @@ def main():
                     start = time.perf_counter()
                     model(ids, use_cache=False, logits_to_keep=1)
                     samples.append(options.tokens / (time.perf_counter() - start))
-            print(json.dumps({"settings": {"attention": attention, "threads": threads}, "tokens_per_s": samples[1:],
-                              "dtype": options.dtype, "torch": torch.__version__, "transformers": transformers.__version__}), flush=True)
+            print(
+                json.dumps(
+                    {
+                        "settings": {"attention": attention, "threads": threads},
+                        "tokens_per_s": samples[1:],
+                        "dtype": options.dtype,
+                        "torch": torch.__version__,
+                        "transformers": transformers.__version__,
+                    }
+                ),
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

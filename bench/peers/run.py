@@ -2,30 +2,35 @@
 """Times unchain against llama.cpp and transformers, by turns, each at its best settings.
 
 Shared machines wander by tens of percent within minutes, so a lone figure means little. Here every row is measured in
-rounds A B C A B C ..., each contestant in its own process, and what counts is the ratio within a round: its median over the
-rounds, with the smallest and the largest beside it.
+rounds A B C A B C ..., each contestant in its own process, and what counts is the ratio within a round: its median over
+the rounds, with the smallest and the largest beside it.
 
     python3 bench/peers/run.py --name smollm2 --unchain build/release/unchain --model SmolLM2-135M-Instruct.Q4_1.gguf \\
         --llama LLAMA_BIN_FOLDER --gguf-f32 smollm2-f32.gguf --gguf-bf16 smollm2-bf16.gguf \\
         --hf-python VENV/bin/python --hf SMOLLM2_HF_FOLDER
 
-Rows: prefill in f32 and bf16 (512 tokens, logits of the last position, on every side), decode in f32 and bf16 (64 tokens
-after --depth tokens, one sequence; llama.cpp only). A peer whose options are left out is left out of the rows.
+Rows: prefill in f32 and bf16 (512 tokens, logits of the last position, on every side), decode in f32 and bf16 (64
+tokens after --depth tokens, one sequence; llama.cpp only). A peer whose options are left out is left out of the rows.
 
-1. Tuning. llama-bench is tried with flash attention on and off, micro-batches of 128, 256 and 512, polling 50 and 100 (decode);
-   transformers with sdpa and eager attention. All with --threads threads. The best median of each is used from there on.
-2. Rounds. One run of each contestant a round, first unchain, then the peers; the order turns by one each round.
-3. A contestant that exits with an error, runs out of time or prints no sound figure has failed: it is reported with its exit
-   code and last words, and gives no ratio; nor is there then a ratio to "the fastest peer" of that row, as it is unknown.
+1. Tuning. llama-bench is tried with flash attention on and off, with micro-batches of 128, 256 and 512 (prefill) or
+   polling 50 and 100 (decode); transformers with sdpa and eager attention. All with --threads threads. The setting with
+   the best median of each is used from there on.
+2. Rounds. One run of each contestant a round; the order turns by one each round.
+3. A contestant that exits with an error, runs out of time or prints no sound figure has failed: it is reported with its
+   exit code and last words, and gives no ratio; nor is there then a ratio to "the fastest peer" of that row, as it is
+   unknown.
 
-bench/results/NAME.json keeps all of it: settings tried and chosen, commands, versions, commit, processor and its flags, load
-before each round, every sample. A Markdown table goes to stdout, progress to stderr. Exit status 1 if any contestant failed.
+bench/results/NAME.json keeps all of it: settings tried and chosen, commands, versions, commit, processor and its flags,
+load before each round, every sample. A Markdown table goes to stdout, progress to stderr. Exit status 1 if any
+contestant failed.
 
 Make the peers' files from the model's own GGUF file:
     llama-quantize --allow-requantize MODEL.gguf smollm2-f32.gguf F32         (and BF16)
-    unchain export MODEL.gguf -o SMOLLM2_HF_FOLDER --type f32                 (or any Hugging Face folder of the same model)
-Ours is `bench/model_bench` beside the program: model_bench MODEL --prefill P --decode D --repeats R --dtype T --threads N --json -
+    unchain export MODEL.gguf -o SMOLLM2_HF_FOLDER --type f32                 (or any such folder of the same model)
+Ours is `bench/model_bench` beside the program:
+    model_bench MODEL --prefill P --decode D --repeats R --dtype T --threads N --json -
 """
+
 import argparse
 import datetime
 import json
@@ -40,7 +45,11 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 # No library is to be held to another processor's kernels by a variable of this shell.
-ENVIRONMENT = {key: value for key, value in os.environ.items() if not key.startswith(("OPENBLAS_", "MKL_", "ONEDNN_", "DNNL_", "OMP_"))}
+ENVIRONMENT = {
+    key: value
+    for key, value in os.environ.items()
+    if not key.startswith(("OPENBLAS_", "MKL_", "ONEDNN_", "DNNL_", "OMP_"))
+}
 ROWS = [(f"{work} {dtype}", work, dtype) for work in ("prefill", "decode") for dtype in ("f32", "bf16")]
 
 
@@ -55,7 +64,9 @@ def say(text):
 def output_of(command, timeout_s):
     """Standard output of a command that must succeed."""
     try:
-        done = subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=timeout_s, env=ENVIRONMENT)
+        done = subprocess.run(
+            [str(part) for part in command], capture_output=True, text=True, timeout=timeout_s, env=ENVIRONMENT
+        )
     except subprocess.TimeoutExpired:
         raise Failed(f"ran longer than {timeout_s} s") from None
     except OSError as error:
@@ -78,8 +89,22 @@ class Unchain:
         program = options.model_bench or Path(options.unchain).parent / "bench" / "model_bench"
         sizes = [options.tokens, 0] if work == "prefill" else [max(options.depth, 1), options.decode]
         self.key, self.timeout_s = f"{work}_tokens_per_s", options.timeout
-        self.command = [program, options.model, "--prefill", sizes[0], "--decode", sizes[1], "--repeats", options.repeats,
-                        "--dtype", dtype, "--threads", options.threads, "--json", "-"]
+        self.command = [
+            program,
+            options.model,
+            "--prefill",
+            sizes[0],
+            "--decode",
+            sizes[1],
+            "--repeats",
+            options.repeats,
+            "--dtype",
+            dtype,
+            "--threads",
+            options.threads,
+            "--json",
+            "-",
+        ]
         self.settings, self.tried = {"threads": options.threads}, []
 
     def tune(self):
@@ -96,12 +121,17 @@ class Unchain:
 
 class LlamaCpp:
     """llama-bench takes lists of settings and asks for the logits of the last prompt token alone."""
+
     name = "llama.cpp"
 
     def __init__(self, options, work, dtype):
         self.options, self.work = options, work
         file = options.gguf_f32 if dtype == "f32" else options.gguf_bf16
-        sizes = ["-p", options.tokens, "-n", 0] if work == "prefill" else ["-p", 0, "-n", options.decode, "-d", options.depth]
+        sizes = (
+            ["-p", options.tokens, "-n", 0]
+            if work == "prefill"
+            else ["-p", 0, "-n", options.decode, "-d", options.depth]
+        )
         self.start = [Path(options.llama) / "llama-bench", "-m", file, "-o", "json", *sizes]
         self.settings, self.tried, self.timeout_s = None, [], options.timeout
         self.command = None
@@ -117,7 +147,12 @@ class LlamaCpp:
     def tune(self):
         more = {"ub": "128,256,512"} if self.work == "prefill" else {"poll": "50,100"}
         for reply in self.bench(self.options.tuning_repeats, t=self.options.threads, fa="on,off", **more):
-            settings = {"t": reply["n_threads"], "fa": "on" if reply["flash_attn"] > 0 else "off", "ub": reply["n_ubatch"], "poll": reply["poll"]}
+            settings = {
+                "t": reply["n_threads"],
+                "fa": "on" if reply["flash_attn"] > 0 else "off",
+                "ub": reply["n_ubatch"],
+                "poll": reply["poll"],
+            }
             self.tried.append({"settings": settings, "tokens_per_s": sound(reply["samples_ts"])})
         self.settings = best(self.tried)
 
@@ -132,13 +167,25 @@ class HuggingFace:
     def __init__(self, options, work, dtype):
         assert work == "prefill"
         self.options, self.timeout_s = options, options.timeout
-        self.start = [options.hf_python, HERE / "hf_prefill.py", options.hf, "--dtype", dtype, "--tokens", options.tokens]
+        self.start = [
+            options.hf_python,
+            HERE / "hf_prefill.py",
+            options.hf,
+            "--dtype",
+            dtype,
+            "--tokens",
+            options.tokens,
+        ]
         self.settings, self.tried, self.command = None, [], None
 
     def bench(self, repeats, attention):
         self.command = self.start + ["--repeats", repeats, "--attention", attention, "--threads", self.options.threads]
         try:
-            return [json.loads(line) for line in output_of(self.command, self.timeout_s).splitlines() if line.startswith("{")]
+            return [
+                json.loads(line)
+                for line in output_of(self.command, self.timeout_s).splitlines()
+                if line.startswith("{")
+            ]
         except json.JSONDecodeError as error:
             raise Failed(f"printed no JSON: {error}") from None
 
@@ -148,7 +195,9 @@ class HuggingFace:
         self.settings = best(self.tried)
 
     def run(self):
-        return sound([x for one in self.bench(self.options.repeats, self.settings["attention"]) for x in one["tokens_per_s"]])
+        return sound(
+            [x for one in self.bench(self.options.repeats, self.settings["attention"]) for x in one["tokens_per_s"]]
+        )
 
 
 def best(tried):
@@ -187,38 +236,61 @@ def measure(options, name, work, dtype):
                 failed[one.name] = str(error)
     for who, why in failed.items():
         say(f"{name}: {who} failed: {why}")
-    return {"row": name, "load_before_rounds": loads, "ratios": compare(samples, failed, [one.name for one in everyone]),
-            "contestants": {one.name: {
-                "failed": failed.get(one.name), "settings": one.settings, "tried": one.tried,
-                "command": [str(part) for part in one.command], "samples_tokens_per_s": samples.get(one.name, []),
-                **spread([x for turn in samples.get(one.name, []) for x in turn])} for one in everyone}}
+    return {
+        "row": name,
+        "load_before_rounds": loads,
+        "ratios": compare(samples, failed, [one.name for one in everyone]),
+        "contestants": {
+            one.name: {
+                "failed": failed.get(one.name),
+                "settings": one.settings,
+                "tried": one.tried,
+                "command": [str(part) for part in one.command],
+                "samples_tokens_per_s": samples.get(one.name, []),
+                **spread([x for turn in samples.get(one.name, []) for x in turn]),
+            }
+            for one in everyone
+        },
+    }
 
 
 def spread(samples):
     if not samples:
         return {}
-    return {"median_tokens_per_s": statistics.median(samples), "min_tokens_per_s": min(samples), "max_tokens_per_s": max(samples)}
+    return {
+        "median_tokens_per_s": statistics.median(samples),
+        "min_tokens_per_s": min(samples),
+        "max_tokens_per_s": max(samples),
+    }
 
 
 def compare(samples, failed, names):
-    """Ratios of unchain to each peer, round by round, and to the fastest peer of the row; none where somebody failed."""
+    """Ratios of unchain to each peer, round by round, and to the fastest of the row; none where somebody failed."""
     ours, peers = names[0], names[1:]
-    medians = {name: [statistics.median(turn) for turn in turns] for name, turns in samples.items() if name not in failed}
+    medians = {
+        name: [statistics.median(turn) for turn in turns] for name, turns in samples.items() if name not in failed
+    }
     ratios = {}
     if ours in medians:
         for peer in peers:
             if peer in medians:
                 ratios[peer] = [a / b for a, b in zip(medians[ours], medians[peer])]
         if peers and all(peer in medians for peer in peers):
-            ratios["fastest peer"] = [a / max(b) for a, b in zip(medians[ours], zip(*(medians[peer] for peer in peers)))]
-    return {peer: {"rounds": values, "median": statistics.median(values), "min": min(values), "max": max(values)}
-            for peer, values in ratios.items()}
+            ratios["fastest peer"] = [
+                a / max(b) for a, b in zip(medians[ours], zip(*(medians[peer] for peer in peers)))
+            ]
+    return {
+        peer: {"rounds": values, "median": statistics.median(values), "min": min(values), "max": max(values)}
+        for peer, values in ratios.items()
+    }
 
 
 def version_of(command):
     """What a program says of itself, or None."""
     try:
-        done = subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=60, env=ENVIRONMENT)
+        done = subprocess.run(
+            [str(part) for part in command], capture_output=True, text=True, timeout=60, env=ENVIRONMENT
+        )
     except (OSError, subprocess.TimeoutExpired):
         return None
     return (done.stdout + done.stderr).strip() if done.returncode == 0 else None
@@ -230,7 +302,12 @@ def processor():
     except OSError:
         return {"model": platform.processor()}
     facts = dict([part.strip() for part in line.split(":", 1)] for line in lines if ":" in line)
-    return {"model": facts.get("model name"), "family": facts.get("cpu family"), "flags": facts.get("flags", "").split(), "cores": os.cpu_count()}
+    return {
+        "model": facts.get("model name"),
+        "family": facts.get("cpu family"),
+        "flags": facts.get("flags", "").split(),
+        "cores": os.cpu_count(),
+    }
 
 
 def about(options):
@@ -238,13 +315,25 @@ def about(options):
     if options.llama:
         versions["llama.cpp"] = version_of([Path(options.llama) / "llama-bench", "--version"])
     if options.hf:
-        versions["transformers"] = version_of([options.hf_python, "-c", "import torch, transformers, sys; "
-                                               "print('transformers', transformers.__version__, 'torch', torch.__version__, 'python', sys.version.split()[0])"])
-    return {"name": options.name, "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-            "commit": version_of(["git", "-C", ROOT, "rev-parse", "HEAD"]), "changed_files": version_of(["git", "-C", ROOT, "status", "--short", "--untracked-files=no"]),
-            "processor": processor(), "system": platform.platform(), "versions": versions,
-            "options": {key: value for key, value in vars(options).items() if key not in PATHS + ("results",)},
-            "files": {key: Path(getattr(options, key)).name for key in PATHS if getattr(options, key)}}
+        versions["transformers"] = version_of(
+            [
+                options.hf_python,
+                "-c",
+                "import torch, transformers, sys; "
+                "print('transformers', transformers.__version__, 'torch', torch.__version__, sys.version.split()[0])",
+            ]
+        )
+    return {
+        "name": options.name,
+        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "commit": version_of(["git", "-C", ROOT, "rev-parse", "HEAD"]),
+        "changed_files": version_of(["git", "-C", ROOT, "status", "--short", "--untracked-files=no"]),
+        "processor": processor(),
+        "system": platform.platform(),
+        "versions": versions,
+        "options": {key: value for key, value in vars(options).items() if key not in PATHS + ("results",)},
+        "files": {key: Path(getattr(options, key)).name for key in PATHS if getattr(options, key)},
+    }
 
 
 PATHS = ("model", "gguf_f32", "gguf_bf16", "hf", "unchain", "model_bench", "llama", "hf_python")
@@ -252,17 +341,27 @@ PATHS = ("model", "gguf_f32", "gguf_bf16", "hf", "unchain", "model_bench", "llam
 
 def without_folders(text, options):
     """The results as anybody could have made them: names of files in place of this machine's folders."""
-    folders = {str(Path(getattr(options, key)).parent) + "/" for key in PATHS if getattr(options, key)} | {f"{HERE}/", f"{ROOT}/"}
+    folders = {str(Path(getattr(options, key)).parent) + "/" for key in PATHS if getattr(options, key)} | {
+        f"{HERE}/",
+        f"{ROOT}/",
+    }
     for folder in sorted(folders - {"./", "//"}, key=len, reverse=True):
         text = text.replace(folder, "")
     return text
 
 
 def table(rows):
-    lines = ["| row | contestant | tokens/s: median (min to max) | unchain's ratio to it: median (min to max) | settings |", "| --- | --- | ---: | ---: | --- |"]
+    lines = [
+        "| row | contestant | tokens/s: median (min to max) | unchain's ratio to it: median (min to max) | settings |",
+        "| --- | --- | ---: | ---: | --- |",
+    ]
     for row in rows:
         for name, one in row["contestants"].items():
-            speed = "failed" if one["failed"] else f"{one['median_tokens_per_s']:.1f} ({one['min_tokens_per_s']:.1f} to {one['max_tokens_per_s']:.1f})"
+            speed = (
+                "failed"
+                if one["failed"]
+                else "{median_tokens_per_s:.1f} ({min_tokens_per_s:.1f} to {max_tokens_per_s:.1f})".format(**one)
+            )
             ratio = row["ratios"].get(name)
             settings = ", ".join(f"{key} {value}" for key, value in (one["settings"] or {}).items())
             lines.append(f"| {row['row']} | {name} | {speed} | {shown(ratio)} | {settings} |")

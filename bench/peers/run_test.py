@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Checks of run.py with made-up contestants: python3 bench/peers/run_test.py"""
+
 import contextlib
 import io
 import json
@@ -18,11 +19,12 @@ def script(folder, name, body):
 
 
 OURS = "print(json.dumps({'prefill_tokens_per_s': [200.0, 400.0, 300.0], 'decode_tokens_per_s': [50.0], 'isa': 'x'}))\n"
-# Slower with flash attention off, so that tuning has something to find; answers one object for each setting of the lists.
+# Slower with flash attention off, so that tuning has something to find; one object for each setting of the lists.
 LLAMA = """
 flags = dict(zip(sys.argv[1::2], sys.argv[2::2]))
 print(json.dumps([{"n_threads": 2, "flash_attn": int(fa == "on"), "n_ubatch": int(ub), "poll": 50,
-                   "samples_ts": [100.0 if fa == "on" else 60.0]} for fa in flags["-fa"].split(",") for ub in flags["-ub"].split(",")]))
+                   "samples_ts": [100.0 if fa == "on" else 60.0]}
+                  for fa in flags["-fa"].split(",") for ub in flags["-ub"].split(",")]))
 """
 
 
@@ -32,8 +34,31 @@ class RunTest(unittest.TestCase):
             script(folder, "llama-bench", llama)
             program = script(folder, "model_bench", ours)
             with contextlib.redirect_stdout(io.StringIO()) as table, contextlib.redirect_stderr(io.StringIO()):
-                status = run.main(["--name", "x", "--model", "m.gguf", "--model-bench", str(program), "--unchain", str(program), "--llama", folder,
-                                   "--gguf-f32", "f.gguf", "--rows", "prefill f32", "--rounds", "3", "--threads", "2", "--results", folder, *more])
+                status = run.main(
+                    [
+                        "--name",
+                        "x",
+                        "--model",
+                        "m.gguf",
+                        "--model-bench",
+                        str(program),
+                        "--unchain",
+                        str(program),
+                        "--llama",
+                        folder,
+                        "--gguf-f32",
+                        "f.gguf",
+                        "--rows",
+                        "prefill f32",
+                        "--rounds",
+                        "3",
+                        "--threads",
+                        "2",
+                        "--results",
+                        folder,
+                        *more,
+                    ]
+                )
             text = (Path(folder) / "x.json").read_text(encoding="utf-8")
             self.assertNotIn(folder, text)
             return status, json.loads(text)["rows"][0], table.getvalue()

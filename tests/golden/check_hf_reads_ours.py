@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""Compares a Hugging Face folder written by `unchain export` with the GGUF file it came from, both read by transformers.
+"""Compares a Hugging Face folder written by `unchain export` with the GGUF file it came from, by transformers.
 
     unchain export MODEL.gguf -o FOLDER --type f32
     python3 check_hf_reads_ours.py FOLDER MODEL.gguf [--tolerance 1e-4] [--positions 0 20 500]
 
-transformers must read the folder without a missing or an unexpected tensor, and both models must give the same logits on 512
-token ids drawn at random, up to the tolerance, by the largest logit. A folder in F16 or BF16 needs a wider tolerance
-(5e-3, 5e-2): the weights themselves were rounded. If the folder holds a tokenizer, it must give the ids of the GGUF file's. Exit
-status 0 if all agree. Needs torch, transformers, gguf; run by hand, as it needs real weights.
+transformers must read the folder without a missing or an unexpected tensor, and both models must give the same logits
+on 512 token ids drawn at random, up to the tolerance, by the largest logit. A folder in F16 or BF16 needs a wider
+tolerance (5e-3, 5e-2): the weights themselves were rounded. If the folder holds a tokenizer, it must give the ids of
+the GGUF file's. Exit status 0 if all agree. Needs torch, transformers, gguf; run by hand, as it needs real weights.
 """
+
 import argparse
 import sys
 from pathlib import Path
@@ -20,7 +21,9 @@ TEXT = "The cat's 1234567 lives:\n\n\tdon't stop, caf\u00e9 \u2014 \u4f60\u597d 
 
 
 def read(folder, **more):
-    model, info = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager", output_loading_info=True, **more)
+    model, info = AutoModelForCausalLM.from_pretrained(
+        folder, dtype=torch.float32, attn_implementation="eager", output_loading_info=True, **more
+    )
     return model.eval(), {key: value for key, value in info.items() if value}
 
 
@@ -44,7 +47,9 @@ def main():
 
     ours, problems = read(options.folder)
     theirs, _ = read(options.gguf.parent, gguf_file=options.gguf.name)
-    if theirs.config.model_type == "gemma3_text":  # its GGUF reader leaves the class's 256 here; the file means the head width
+    if (
+        theirs.config.model_type == "gemma3_text"
+    ):  # its GGUF reader leaves the class's 256 here; the file means the head width
         theirs.config.query_pre_attn_scalar = theirs.config.head_dim
         for layer in theirs.model.layers:
             layer.self_attn.scaling = theirs.config.head_dim**-0.5
@@ -56,7 +61,8 @@ def main():
     for position in options.positions:
         error = (a[position] - b[position]).abs().max().item() / largest
         good &= error <= options.tolerance
-        print(f"position {position}: differs by {error:.2e} of the largest logit {largest:.3f}, best token {'same' if a[position].argmax() == b[position].argmax() else 'differs'}")
+        same = "same" if a[position].argmax() == b[position].argmax() else "differs"
+        print(f"position {position}: differs by {error:.2e} of the largest logit {largest:.3f}, best token {same}")
     tokens = same_tokens(options.folder, options.gguf)
     good &= tokens is not False
     print(f"token ids: {'no tokenizer in the folder' if tokens is None else 'same' if tokens else 'differ'}")
