@@ -64,30 +64,34 @@ void score(const Call& call, const Panel& panel, const Matrix& scores) {
 // Pass 2: each row of scores becomes e^(score − max) over its visible keys and 0 elsewhere, written to `weights` (which
 // may be `scores`); inverse_sums[r] = 1/Σ, or 0 for a row that sees no key.
 template <class T>
-void exponentiate(const Call& call, const Panel& panel, const Matrix& scores, T* weights, int64_t stride, float* inverse_sums) {
+void exponentiate(const Call& call, const Panel& panel, const Matrix& scores, T* weights, int64_t stride,
+                  float* inverse_sums) {
   for (int64_t r = 0; r < panel.rows; ++r) {
     const int64_t from = std::max(panel.visible_from(r, call.config.window), panel.key0) - panel.key0;
     const int64_t to = panel.visible_to(r) - panel.key0, count = to - from;
     float* row = scores.f32(r) + from;
     T* out = weights + r * stride;
     ops::soft_cap(row, call.config.soft_cap, count);
-    const float sum = simd::exp_sum(row, simd::max(row, static_cast<size_t>(count)), out + from, static_cast<size_t>(count));
+    const float sum =
+        simd::exp_sum(row, simd::max(row, static_cast<size_t>(count)), out + from, static_cast<size_t>(count));
     inverse_sums[r] = sum > 0 ? 1.0f / sum : (sum == 0 ? 0.0f : sum);  // a NaN goes on to the next layer's check
     std::memset(static_cast<void*>(out), 0, static_cast<size_t>(from) * sizeof(T));
     std::memset(static_cast<void*>(out + to), 0, static_cast<size_t>(panel.width() - to) * sizeof(T));
   }
 }
 
-// Pass 3: output[rows, W] = weights · v, rows scaled by inverse_sums (nullptr: as they are), into the head's columns of out.
+// Pass 3: output[rows, W] = weights · v, rows scaled by inverse_sums (nullptr: as they are), into the head's columns of
+// out.
 void combine(const Call& call, const Panel& panel, const Matrix& weights, const float* inverse_sums) {
   const int64_t width = call.config.value_dim, offset = panel.first - call.first_row;
   const Matrix product(call.workspace.output.data() + thread_index() * kPanelRows * width, panel.rows, width);
   ops::gemm(product, weights, call.kv.value_rows(panel.group, panel.key0, panel.width()), ops::Transpose::no);
   for (int64_t r = 0; r < panel.rows; ++r) {
     const float factor = inverse_sums ? inverse_sums[r] : 1.0f;
-    call.out.type == DType::bf16
-        ? simd::scaled(product.f32(r), factor, call.out.bf16s(offset + r) + panel.head * width, static_cast<size_t>(width))
-        : simd::scaled(product.f32(r), factor, call.out.f32(offset + r) + panel.head * width, static_cast<size_t>(width));
+    call.out.type == DType::bf16 ? simd::scaled(product.f32(r), factor, call.out.bf16s(offset + r) + panel.head * width,
+                                                static_cast<size_t>(width))
+                                 : simd::scaled(product.f32(r), factor, call.out.f32(offset + r) + panel.head * width,
+                                                static_cast<size_t>(width));
   }
 }
 
@@ -112,7 +116,8 @@ void forward_panels(const Call& call) {
   const int64_t heads = call.config.heads, panels = (call.q.rows + kPanelRows - 1) / kPanelRows;
   const int64_t keys = call.first_row + call.q.rows;
   parallel_for(panels * heads, [&](int64_t task) {
-    const Panel panel = make_panel(call.config, task % heads, call.first_row, (panels - 1 - task / heads) * kPanelRows, call.q.rows);
+    const Panel panel =
+        make_panel(call.config, task % heads, call.first_row, (panels - 1 - task / heads) * kPanelRows, call.q.rows);
     const int64_t lane = thread_index() * kPanelRows;
     const Matrix scores(call.workspace.scores.data() + lane * keys, panel.rows, panel.width());
     float* inverse_sums = call.workspace.inverse_sums.data() + lane;
@@ -133,12 +138,15 @@ void forward_few(const Call& call) {
   const auto rows = static_cast<size_t>(call.q.rows);
   const int64_t keys = call.first_row + call.q.rows;
   reserve(call, call.config.heads * call.q.rows);
-  const auto width = static_cast<size_t>(call.config.head_dim), value_width = static_cast<size_t>(call.config.value_dim);
+  const auto width = static_cast<size_t>(call.config.head_dim),
+             value_width = static_cast<size_t>(call.config.value_dim);
   const auto one_head = [&](int64_t head) {
     Panel panel = make_panel(call.config, head, call.first_row, 0, call.q.rows);
     const auto span = static_cast<size_t>(panel.width());
     float query[simd::kMaxVectors * 512];
-    for (size_t r = 0; r < rows; ++r) simd::scaled(call.q.f32(static_cast<int64_t>(r)) + head * call.config.head_dim, call.config.scale, query + r * width, width);
+    for (size_t r = 0; r < rows; ++r)
+      simd::scaled(call.q.f32(static_cast<int64_t>(r)) + head * call.config.head_dim, call.config.scale,
+                   query + r * width, width);
     const Matrix scores(call.workspace.scores.data() + head * call.q.rows * keys, call.q.rows, panel.width());
     const Matrix k = call.kv.key_rows(panel.group, panel.key0, panel.width());
     const Matrix v = call.kv.value_rows(panel.group, panel.key0, panel.width());
@@ -210,8 +218,10 @@ void forward_tapped(const Call& call, const TapContext& tap) {
       panel.key0 = 0;  // an editor may have put weight anywhere
       const Matrix map(rows_of(head), panel.rows, panel.width(), stride);
       if (call.kv.values.type != DType::bf16) return combine(call, panel, map, nullptr);
-      const Matrix weights(call.workspace.weights.data() + thread_index() * kPanelRows * stride, panel.rows, panel.width());
-      for (int64_t r = 0; r < panel.rows; ++r) simd::convert(map.f32(r), weights.bf16s(r), static_cast<size_t>(panel.width()));
+      const Matrix weights(call.workspace.weights.data() + thread_index() * kPanelRows * stride, panel.rows,
+                           panel.width());
+      for (int64_t r = 0; r < panel.rows; ++r)
+        simd::convert(map.f32(r), weights.bf16s(r), static_cast<size_t>(panel.width()));
       combine(call, panel, weights, nullptr);
     });
   }
@@ -222,12 +232,18 @@ void show_outputs(const Call& call, const TapContext& tap) {
   const auto width = static_cast<size_t>(call.out.cols);
   Buffer<float> panel(static_cast<size_t>(kPanelRows) * width);
   for (int64_t offset = 0; offset < call.out.rows; offset += kPanelRows) {
-    OutputPanel shown{tap.layer, static_cast<int>(call.config.heads), call.first_row + offset, std::min(kPanelRows, call.out.rows - offset),
-                      call.config.value_dim, panel.data(), call.out.cols};
+    OutputPanel shown{tap.layer,
+                      static_cast<int>(call.config.heads),
+                      call.first_row + offset,
+                      std::min(kPanelRows, call.out.rows - offset),
+                      call.config.value_dim,
+                      panel.data(),
+                      call.out.cols};
     const bool narrow = call.out.type == DType::bf16;
     for (int64_t r = 0; r < shown.rows; ++r) {
       float* row = shown.output + r * shown.row_stride;
-      narrow ? simd::convert(call.out.bf16s(offset + r), row, width) : simd::scaled(call.out.f32(offset + r), 1.0f, row, width);
+      narrow ? simd::convert(call.out.bf16s(offset + r), row, width)
+             : simd::scaled(call.out.f32(offset + r), 1.0f, row, width);
     }
     for (Editor* editor : tap.taps->editors) {
       if (editor->wants(tap.layer)) editor->edit_outputs(shown);
@@ -237,7 +253,8 @@ void show_outputs(const Call& call, const TapContext& tap) {
     }
     for (int64_t r = 0; r < shown.rows; ++r) {
       const float* row = shown.output + r * shown.row_stride;
-      narrow ? simd::convert(row, call.out.bf16s(offset + r), width) : simd::scaled(row, 1.0f, call.out.f32(offset + r), width);
+      narrow ? simd::convert(row, call.out.bf16s(offset + r), width)
+             : simd::scaled(row, 1.0f, call.out.f32(offset + r), width);
     }
   }
   for (Observer* observer : tap.taps->observers) {
@@ -250,18 +267,23 @@ void show_outputs(const Call& call, const TapContext& tap) {
 bool TapContext::active() const {
   if (taps == nullptr) return false;
   const auto wants = [this](const auto* tap) { return tap->wants(layer); };
-  return std::any_of(taps->observers.begin(), taps->observers.end(), wants) || std::any_of(taps->editors.begin(), taps->editors.end(), wants);
+  return std::any_of(taps->observers.begin(), taps->observers.end(), wants) ||
+         std::any_of(taps->editors.begin(), taps->editors.end(), wants);
 }
 
-void attention_forward(const Matrix& out, const Matrix& q, const KvView& kv, int64_t first_row, const AttentionConfig& config,
-                       AttentionWorkspace& workspace, const TapContext& tap) {
+void attention_forward(const Matrix& out, const Matrix& q, const KvView& kv, int64_t first_row,
+                       const AttentionConfig& config, AttentionWorkspace& workspace, const TapContext& tap) {
   if (config.kv_heads < 1 || config.heads % config.kv_heads != 0) {
-    fail(ErrorCode::shape, "attention: {} query heads cannot share {} key/value heads evenly", config.heads, config.kv_heads);
+    fail(ErrorCode::shape, "attention: {} query heads cannot share {} key/value heads evenly", config.heads,
+         config.kv_heads);
   }
   if (q.cols != config.heads * config.head_dim || out.cols != config.heads * config.value_dim || out.rows != q.rows ||
-      first_row + q.rows > kv.capacity || kv.keys.cols != config.head_dim || kv.values.cols != config.value_dim || kv.keys.type != kv.values.type) {
-    fail(ErrorCode::shape, "attention: q [{}, {}], out [{}, {}], keys [{}, {}] at row {} do not fit {} heads of {} and {}", q.rows, q.cols, out.rows,
-         out.cols, kv.capacity, kv.keys.cols, first_row, config.heads, config.head_dim, config.value_dim);
+      first_row + q.rows > kv.capacity || kv.keys.cols != config.head_dim || kv.values.cols != config.value_dim ||
+      kv.keys.type != kv.values.type) {
+    fail(ErrorCode::shape,
+         "attention: q [{}, {}], out [{}, {}], keys [{}, {}] at row {} do not fit {} heads of {} and {}", q.rows,
+         q.cols, out.rows, out.cols, kv.capacity, kv.keys.cols, first_row, config.heads, config.head_dim,
+         config.value_dim);
   }
   if (q.rows == 0) return;
   const Call call{out, q, kv, first_row, config, workspace};

@@ -1,6 +1,6 @@
 // Taps: what a layer's attention shows to observers, and lets editors change, while a panel of query rows is computed.
-// The kernel goes panel by panel, in it head by head; a panel holds the rows of all heads, so that heads can be compared
-// with heads · rows · keys numbers in memory. Nothing is computed or stored for taps that are absent.
+// The kernel goes panel by panel, in it head by head; a panel holds the rows of all heads, so that heads can be
+// compared with heads · rows · keys numbers in memory. Nothing is computed or stored for taps that are absent.
 #pragma once
 
 #include <cstdint>
@@ -14,14 +14,14 @@ struct MapPanel {
   int layer = 0;
   int heads = 0;
   int kv_heads = 0;
-  int64_t first_row = 0;   // absolute position of the first row: row r is query position first_row + r
+  int64_t first_row = 0;  // absolute position of the first row: row r is query position first_row + r
   int64_t rows = 0;
-  int64_t keys = 0;        // first_row + rows: every position that a row of this panel may see
-  int64_t window = 0;      // a row sees its last `window` positions, itself among them; 0: all
-  float* positive = nullptr;      // A1 [heads, rows, keys] by the strides below
-  float* noise = nullptr;         // A2, same layout; nullptr for a map without a noise term
-  float* lambda = nullptr;        // [heads, rows]; nullptr without a noise term
-  int64_t row_stride = 0;         // elements from one row to the next (>= keys)
+  int64_t keys = 0;           // first_row + rows: every position that a row of this panel may see
+  int64_t window = 0;         // a row sees its last `window` positions, itself among them; 0: all
+  float* positive = nullptr;  // A1 [heads, rows, keys] by the strides below
+  float* noise = nullptr;     // A2, same layout; nullptr for a map without a noise term
+  float* lambda = nullptr;    // [heads, rows]; nullptr without a noise term
+  int64_t row_stride = 0;     // elements from one row to the next (>= keys)
   int64_t head_stride = 0;
   const float* value_norm = nullptr;  // [heads, keys], ‖v_j W_O‖₂ of each key for each head; nullptr where unknown
   int64_t value_norm_stride = 0;
@@ -42,7 +42,7 @@ struct OutputPanel {
   int64_t first_row = 0;
   int64_t rows = 0;
   int64_t value_width = 0;
-  float* output = nullptr;   // [rows, heads, value_width], rows `row_stride` elements apart
+  float* output = nullptr;  // [rows, heads, value_width], rows `row_stride` elements apart
   int64_t row_stride = 0;
 };
 

@@ -13,7 +13,9 @@
 namespace unchain {
 namespace {
 
-std::string reason() { return std::strerror(errno); }
+std::string reason() {
+  return std::strerror(errno);
+}
 
 // A descriptor that closes itself.
 struct Descriptor {
@@ -31,7 +33,8 @@ int open_regular(const std::filesystem::path& path, size_t& bytes) {
   if (::fstat(descriptor, &info) != 0 || !S_ISREG(info.st_mode)) {
     const bool folder = S_ISDIR(info.st_mode);
     ::close(descriptor);
-    fail(ErrorCode::io, "{}: is {}, expected a regular file", path.string(), folder ? "a directory" : "a device or pipe");
+    fail(ErrorCode::io, "{}: is {}, expected a regular file", path.string(),
+         folder ? "a directory" : "a device or pipe");
   }
   bytes = static_cast<size_t>(info.st_size);
   return descriptor;
@@ -122,7 +125,8 @@ void AtomicFile::flush() {
 
 void AtomicFile::commit() {
   flush();
-  if (::fsync(descriptor_) != 0 && errno != EINVAL) fail(ErrorCode::io, "{}: cannot write: {}", path_.string(), reason());
+  if (::fsync(descriptor_) != 0 && errno != EINVAL)
+    fail(ErrorCode::io, "{}: cannot write: {}", path_.string(), reason());
   const int closed = ::close(descriptor_);
   descriptor_ = -1;
   if (closed != 0 || ::rename(temporary_.c_str(), path_.c_str()) != 0) {

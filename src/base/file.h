@@ -11,7 +11,8 @@
 
 namespace unchain {
 
-// A read-only memory map of a regular file. Cheap to copy: copies share the map, which lives as long as the last of them.
+// A read-only memory map of a regular file. Cheap to copy: copies share the map, which lives as long as the last of
+// them.
 class MappedFile {
  public:
   // Errors: io (absent, a directory, a device, no permission, cannot be mapped). An empty file gives an empty span.

@@ -14,9 +14,13 @@ void set_threads(int threads) {
   omp_set_num_threads(threads == 0 ? omp_get_num_procs() : threads);
 }
 
-int threads() noexcept { return omp_get_max_threads(); }
+int threads() noexcept {
+  return omp_get_max_threads();
+}
 
-int thread_index() noexcept { return omp_get_thread_num(); }
+int thread_index() noexcept {
+  return omp_get_thread_num();
+}
 
 void parallel_for(int64_t count, const std::function<void(int64_t)>& body) {
   if (count <= 0) return;

@@ -2,4 +2,6 @@
 // 0 done, 1 internal, 2 usage, 3 input (io, format, shape), 4 unsupported, 5 numeric.
 #include "cli/program.h"
 
-int main(int argc, char** argv) { return unchain::cli::run(argc, argv); }
+int main(int argc, char** argv) {
+  return unchain::cli::run(argc, argv);
+}

@@ -1,31 +1,63 @@
 #include "cli/program.h"
+#include "unchain/version.h"
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <new>
 
-#include "unchain/error.h"
+#include "base/check.h"
+#include "base/thread.h"
+#include "cli/options.h"
+#include "ops/gemm.h"
+#include "simd/kernels.h"
 
 namespace unchain::cli {
 namespace {
 
 int exit_status(ErrorCode code) {
   switch (code) {
-    case ErrorCode::usage: return 2;
+    case ErrorCode::usage:
+      return 2;
     case ErrorCode::io:
     case ErrorCode::format:
-    case ErrorCode::shape: return 3;
-    case ErrorCode::unsupported: return 4;
-    case ErrorCode::numeric: return 5;
-    case ErrorCode::internal: return 1;
+    case ErrorCode::shape:
+      return 3;
+    case ErrorCode::unsupported:
+      return 4;
+    case ErrorCode::numeric:
+      return 5;
+    case ErrorCode::internal:
+      return 1;
   }
   return 1;
 }
 
+std::string version() {
+  return fmt::format("unchain {}\nvector kernels  {}\nproducts        {}\nbf16            {}\nthreads         {}",
+                     UNCHAIN_VERSION, simd::target_name(), ops::gemm_backend(),
+                     ops::has_fast_bf16() ? "in hardware" : "through f32", threads());
+}
+
 }  // namespace
 
+std::filesystem::path program_folder() {
+  std::error_code error;
+  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
+  return error ? std::filesystem::path(".") : self.parent_path();
+}
+
 int run(int argc, char** argv) {
-  CLI::App app{"unchain: runs language models on a CPU and measures what their attention does"};
+  CLI::App app{
+      "unchain runs pretrained language models on a CPU and measures what their attention does.\nMODEL is a GGUF file, "
+      "a Hugging Face folder, or a run folder."};
+  app.name("unchain");
   app.require_subcommand(1);
+  app.set_version_flag("--version", version);
+  app.footer(
+      "'unchain COMMAND --help' lists the options of a command.\nExit status: 0 done, 1 internal error, 2 usage, 3 "
+      "input, 4 unsupported, 5 numeric.");
+  for (const auto add : {add_inspect, add_tokenize, add_logits, add_generate, add_perplexity, add_analyze, add_capture})
+    add(app);
   try {
     app.parse(argc, argv);
     return 0;
@@ -34,9 +66,15 @@ int run(int argc, char** argv) {
   } catch (const Error& error) {
     std::fprintf(stderr, "unchain: %s\n", error.what());
     return exit_status(error.code());
+  } catch (const std::filesystem::filesystem_error& error) {
+    std::fprintf(stderr, "unchain: %s\n", error.what());
+    return exit_status(ErrorCode::io);
+  } catch (const std::bad_alloc&) {
+    std::fprintf(stderr, "unchain: out of memory; try a smaller --window or model\n");
+    return exit_status(ErrorCode::io);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "unchain: internal error: %s\n", error.what());
-    return 1;
+    return exit_status(ErrorCode::internal);
   }
 }
 

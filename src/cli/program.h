@@ -1,9 +1,15 @@
 // The whole program as a function.
 #pragma once
 
+#include <filesystem>
+
 namespace unchain::cli {
 
-// Parses the arguments, runs the command that they name, prints any error on stderr, and returns the exit status.
+// Parses the arguments, runs the command that they name, prints any error on stderr, and returns the exit status:
+// 0 done, 1 internal, 2 usage, 3 input (io, format, shape), 4 unsupported, 5 numeric.
 int run(int argc, char** argv);
+
+// The folder of the running program, where it looks for what is installed beside it.
+std::filesystem::path program_folder();
 
 }  // namespace unchain::cli

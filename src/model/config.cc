@@ -66,7 +66,8 @@ std::vector<double> RopeConfig::frequencies(int64_t head_dim) const {
     if (scaling == Scaling::llama3) {
       // Slow turns are stretched by `factor`, fast ones kept, those between blended (Llama 3.1 model card).
       const double wave = 2 * std::numbers::pi / f;
-      const double blend = (original_context / wave - low_frequency_factor) / (high_frequency_factor - low_frequency_factor);
+      const double blend =
+          (original_context / wave - low_frequency_factor) / (high_frequency_factor - low_frequency_factor);
       const double kept = std::fmin(std::fmax(blend, 0.0), 1.0);
       f = (1 - kept) * f / factor + kept * f;
     }
@@ -92,28 +93,34 @@ void check(const Config& config, std::string_view where) {
   if (config.heads % config.kv_heads != 0) {
     fail(ErrorCode::format, "{}: {} heads cannot share {} KV heads evenly", where, config.heads, config.kv_heads);
   }
-  if (config.head_dim % 2 != 0) fail(ErrorCode::format, "{}: head width {} is odd, rotary position needs an even one", where, config.head_dim);
+  if (config.head_dim % 2 != 0)
+    fail(ErrorCode::format, "{}: head width {} is odd, rotary position needs an even one", where, config.head_dim);
   const auto positive = [&](std::string_view what, double value) {
-    if (!(value > 0) || !std::isfinite(value)) fail(ErrorCode::format, "{}: {} is {}, expected a positive number", where, what, value);
+    if (!(value > 0) || !std::isfinite(value))
+      fail(ErrorCode::format, "{}: {} is {}, expected a positive number", where, what, value);
   };
   positive("norm epsilon", config.norm_eps);
   positive("score scale", config.attention_scale);
   for (const float cap : {config.attention_cap, config.logit_cap}) {
-    if (!(cap >= 0) || !std::isfinite(cap)) fail(ErrorCode::format, "{}: soft cap is {}, expected 0 or more", where, cap);
+    if (!(cap >= 0) || !std::isfinite(cap))
+      fail(ErrorCode::format, "{}: soft cap is {}, expected 0 or more", where, cap);
   }
   for (const RopeConfig& rope : config.ropes) {
     positive("rotary base", rope.theta);
     positive("rotary scaling factor", rope.factor);
     if (rope.scaling == RopeConfig::Scaling::llama3 && !(rope.high_frequency_factor > rope.low_frequency_factor)) {
-      fail(ErrorCode::format, "{}: high_freq_factor {} is not above low_freq_factor {}", where, rope.high_frequency_factor, rope.low_frequency_factor);
+      fail(ErrorCode::format, "{}: high_freq_factor {} is not above low_freq_factor {}", where,
+           rope.high_frequency_factor, rope.low_frequency_factor);
     }
     if (!rope.divisors.empty() && static_cast<int64_t>(rope.divisors.size()) != config.head_dim / 2) {
-      fail(ErrorCode::shape, "{}: {} rotary frequency factors, expected head width/2 = {}", where, rope.divisors.size(), config.head_dim / 2);
+      fail(ErrorCode::shape, "{}: {} rotary frequency factors, expected head width/2 = {}", where, rope.divisors.size(),
+           config.head_dim / 2);
     }
     for (const double divisor : rope.divisors) positive("rotary frequency factor", divisor);
   }
   for (const LayerConfig& layer : config.layers) {
-    if (layer.window < 0 || layer.rope >= config.ropes.size()) fail(ErrorCode::format, "{}: attention window {} is negative", where, layer.window);
+    if (layer.window < 0 || layer.rope >= config.ropes.size())
+      fail(ErrorCode::format, "{}: attention window {} is negative", where, layer.window);
   }
 }
 

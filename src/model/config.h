@@ -31,22 +31,23 @@ struct LayerConfig {
   size_t rope = 0;     // index into Config::ropes
 };
 
-// One row a family of models: the parts that its name implies. Adding an architecture is adding a row (docs/add-a-model.md).
+// One row a family of models: the parts that its name implies. Adding an architecture is adding a row
+// (docs/add-a-model.md).
 struct Architecture {
-  std::string_view name;           // as in GGUF, and our name for it
-  std::string_view hugging_face;   // `model_type` of config.json
+  std::string_view name;          // as in GGUF, and our name for it
+  std::string_view hugging_face;  // `model_type` of config.json
   std::string_view hugging_face_class;
   ops::Activation activation;
-  bool query_key_norm;             // RMSNorm of each head's query and key before rotary position
-  bool post_norms;                 // further norms after attention and feed-forward, before they are added
-  bool hugging_face_norm_plus_one; // Hugging Face stores norm weights as w − 1
-  bool scaled_embedding;           // × √width
-  bool tied_by_default;            // the output is the token embedding unless the file says otherwise
-  ops::RopePairs gguf_pairs;       // how rows of q and k are ordered in GGUF files
-  int64_t window_pattern;          // default: every n-th layer sees everything, the rest a window; 0: no pattern
-  double theta;                    // default base of rotary position
-  double local_theta;              // of layers with a window, where there is a pattern
-  int64_t head_dim;                // default of config.json; 0: width/heads
+  bool query_key_norm;              // RMSNorm of each head's query and key before rotary position
+  bool post_norms;                  // further norms after attention and feed-forward, before they are added
+  bool hugging_face_norm_plus_one;  // Hugging Face stores norm weights as w − 1
+  bool scaled_embedding;            // × √width
+  bool tied_by_default;             // the output is the token embedding unless the file says otherwise
+  ops::RopePairs gguf_pairs;        // how rows of q and k are ordered in GGUF files
+  int64_t window_pattern;           // default: every n-th layer sees everything, the rest a window; 0: no pattern
+  double theta;                     // default base of rotary position
+  double local_theta;               // of layers with a window, where there is a pattern
+  int64_t head_dim;                 // default of config.json; 0: width/heads
 };
 
 // The row of that GGUF name or Hugging Face model_type; nullptr if there is none.

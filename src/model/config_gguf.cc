@@ -35,12 +35,14 @@ RopeConfig rope_config(const formats::GgufFile& file, const Keys& keys, const Co
     rope.scaling = RopeConfig::Scaling::linear;
     rope.factor = factor;
   } else if (scaling != "linear" && scaling != "none") {
-    fail(ErrorCode::unsupported, "{}: rotary scaling '{}' is not supported (none, linear and llama3 are)", file.name(), scaling);
+    fail(ErrorCode::unsupported, "{}: rotary scaling '{}' is not supported (none, linear and llama3 are)", file.name(),
+         scaling);
   }
   const Tensor* divisors = file.find("rope_freqs.weight");
   if (divisors != nullptr) {
     if (divisors->type != DType::f32 || divisors->shape.size() != 1) {
-      fail(ErrorCode::format, "{}: rope_freqs.weight is {} {}, expected one dimension of f32", file.name(), info(divisors->type).name, to_string(divisors->shape));
+      fail(ErrorCode::format, "{}: rope_freqs.weight is {} {}, expected one dimension of f32", file.name(),
+           info(divisors->type).name, to_string(divisors->shape));
     }
     rope.divisors.assign(divisors->f32(), divisors->f32() + divisors->elements());
   }
@@ -64,13 +66,15 @@ void add_windows(Config& config, const formats::GgufFile& file, const Keys& keys
       flags = *file.integers(key);
     }
     if (flags.size() != config.layers.size()) {
-      fail(ErrorCode::format, "{}: {} has {} entries, expected one for each of {} layers", file.name(), key, flags.size(), config.layers.size());
+      fail(ErrorCode::format, "{}: {} has {} entries, expected one for each of {} layers", file.name(), key,
+           flags.size(), config.layers.size());
     }
   } else if (value != nullptr) {
     pattern = *file.integer(key);
   }
   for (size_t i = 0; i < config.layers.size(); ++i) {
-    const bool windowed = flags.empty() ? pattern <= 0 || static_cast<int64_t>(i) % pattern != pattern - 1 : flags[i] != 0;
+    const bool windowed =
+        flags.empty() ? pattern <= 0 || static_cast<int64_t>(i) % pattern != pattern - 1 : flags[i] != 0;
     if (windowed) config.layers[i] = {.window = window, .rope = 1};
   }
 }
@@ -83,28 +87,33 @@ Config config_from_gguf(const formats::GgufFile& file) {
   Config config;
   config.architecture = find_architecture(*name);
   if (config.architecture == nullptr || config.architecture->name != *name) {
-    fail(ErrorCode::unsupported, "{}: architecture '{}' is not supported, these are: {}", file.name(), *name, architecture_names());
+    fail(ErrorCode::unsupported, "{}: architecture '{}' is not supported, these are: {}", file.name(), *name,
+         architecture_names());
   }
   const Keys keys(file, *name);
   const Architecture& family = *config.architecture;
   const int64_t layers = keys.required("block_count");
-  if (layers < 1 || layers > 4096) fail(ErrorCode::format, "{}: {} is {}, expected 1 to 4096", file.name(), keys.full("block_count"), layers);
+  if (layers < 1 || layers > 4096)
+    fail(ErrorCode::format, "{}: {} is {}, expected 1 to 4096", file.name(), keys.full("block_count"), layers);
   config.layers.resize(static_cast<size_t>(layers));
   config.context = keys.required("context_length");
   config.width = keys.required("embedding_length");
   config.feed_forward = keys.required("feed_forward_length");
   config.heads = keys.required("attention.head_count");
   config.kv_heads = keys.integer("attention.head_count_kv").value_or(config.heads);
-  if (config.heads < 1) fail(ErrorCode::format, "{}: {} is {}", file.name(), keys.full("attention.head_count"), config.heads);
+  if (config.heads < 1)
+    fail(ErrorCode::format, "{}: {} is {}", file.name(), keys.full("attention.head_count"), config.heads);
   config.head_dim = keys.integer("attention.key_length").value_or(config.width / config.heads);
   if (const auto values = keys.integer("attention.value_length"); values && *values != config.head_dim) {
     fail(ErrorCode::unsupported, "{}: value width {} differs from key width {}", file.name(), *values, config.head_dim);
   }
   if (const auto turned = keys.integer("rope.dimension_count"); turned && *turned != config.head_dim) {
-    fail(ErrorCode::unsupported, "{}: rotary position over {} of {} dimensions of a head is not supported", file.name(), *turned, config.head_dim);
+    fail(ErrorCode::unsupported, "{}: rotary position over {} of {} dimensions of a head is not supported", file.name(),
+         *turned, config.head_dim);
   }
   const auto eps = keys.number("attention.layer_norm_rms_epsilon");
-  if (!eps) fail(ErrorCode::format, "{}: the key {} is missing", file.name(), keys.full("attention.layer_norm_rms_epsilon"));
+  if (!eps)
+    fail(ErrorCode::format, "{}: the key {} is missing", file.name(), keys.full("attention.layer_norm_rms_epsilon"));
   config.norm_eps = static_cast<float>(*eps);
   const double scale = keys.number("attention.scale").value_or(0);
   config.attention_scale = static_cast<float>(scale != 0 ? scale : 1 / std::sqrt(static_cast<double>(config.head_dim)));
@@ -119,7 +128,8 @@ Config config_from_gguf(const formats::GgufFile& file) {
     for (LayerConfig& layer : config.layers) layer.window = window;
   }
   const Tensor* embedding = file.find("token_embd.weight");
-  if (embedding == nullptr || embedding->shape.size() != 2) fail(ErrorCode::format, "{}: the tensor token_embd.weight is missing or not a matrix", file.name());
+  if (embedding == nullptr || embedding->shape.size() != 2)
+    fail(ErrorCode::format, "{}: the tensor token_embd.weight is missing or not a matrix", file.name());
   config.vocabulary = embedding->dim(0);
   config.tied = file.find("output.weight") == nullptr;
   check(config, file.name());

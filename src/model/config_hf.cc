@@ -25,7 +25,8 @@ class Keys {
   int64_t integer(const char* key, std::optional<int64_t> otherwise = {}) const {
     const json* value = need(key, otherwise.has_value());
     if (value == nullptr) return *otherwise;
-    if (!value->is_number_integer() || (value->is_number_unsigned() && value->get<uint64_t>() > INT64_MAX)) wrong(key, *value, "a whole number");
+    if (!value->is_number_integer() || (value->is_number_unsigned() && value->get<uint64_t>() > INT64_MAX))
+      wrong(key, *value, "a whole number");
     return value->get<int64_t>();
   }
   double number(const char* key, std::optional<double> otherwise = {}) const {
@@ -71,7 +72,8 @@ RopeConfig rope_from(const Keys& keys, double theta, int64_t context) {
   RopeConfig rope;
   rope.theta = keys.number("rope_theta", theta);
   const std::string type = keys.string("rope_type", keys.string("type", "default"));
-  if (keys.number("partial_rotary_factor", 1.0) != 1.0) fail(ErrorCode::unsupported, "{}: a partial_rotary_factor other than 1 is not supported", keys.where());
+  if (keys.number("partial_rotary_factor", 1.0) != 1.0)
+    fail(ErrorCode::unsupported, "{}: a partial_rotary_factor other than 1 is not supported", keys.where());
   if (type == "default") return rope;
   rope.factor = keys.number("factor");
   if (type == "linear") {
@@ -82,7 +84,8 @@ RopeConfig rope_from(const Keys& keys, double theta, int64_t context) {
     rope.high_frequency_factor = keys.number("high_freq_factor");
     rope.original_context = keys.number("original_max_position_embeddings", static_cast<double>(context));
   } else {
-    fail(ErrorCode::unsupported, "{}: rope_type '{}' is not supported (default, linear and llama3 are)", keys.where(), type);
+    fail(ErrorCode::unsupported, "{}: rope_type '{}' is not supported (default, linear and llama3 are)", keys.where(),
+         type);
   }
   return rope;
 }
@@ -103,14 +106,16 @@ RopeConfig main_rope(const Keys& keys, const Config& config) {
     if (!by_kind) rope = rope_from(*parameters, theta, config.context);
     if (full) rope = rope_from(*full, theta, config.context);
   }
-  if (rope.scaling == RopeConfig::Scaling::llama3) rope.original_context = keys.number("original_max_position_embeddings", rope.original_context);
+  if (rope.scaling == RopeConfig::Scaling::llama3)
+    rope.original_context = keys.number("original_max_position_embeddings", rope.original_context);
   return rope;
 }
 
 RopeConfig local_rope(const Keys& keys, const Config& config) {
   const double theta = keys.number("rope_local_base_freq", config.architecture->local_theta);
   const auto parameters = keys.object("rope_parameters");
-  const auto sliding = parameters && !keys.find("rope_scaling") ? parameters->object("sliding_attention") : std::nullopt;
+  const auto sliding =
+      parameters && !keys.find("rope_scaling") ? parameters->object("sliding_attention") : std::nullopt;
   if (sliding) return rope_from(*sliding, theta, config.context);
   RopeConfig rope;
   rope.theta = theta;
@@ -121,7 +126,8 @@ RopeConfig local_rope(const Keys& keys, const Config& config) {
 void add_windows(Config& config, const Keys& keys) {
   const int64_t window = keys.integer("sliding_window", 4096);
   const int64_t pattern = keys.integer("sliding_window_pattern", config.architecture->window_pattern);
-  if (window < 1 || pattern < 0) fail(ErrorCode::format, "{}: sliding_window {} with pattern {} makes no sense", keys.where(), window, pattern);
+  if (window < 1 || pattern < 0)
+    fail(ErrorCode::format, "{}: sliding_window {} with pattern {} makes no sense", keys.where(), window, pattern);
   config.ropes.push_back(local_rope(keys, config));
   const json* types = keys.find("layer_types");
   if (types != nullptr && (!types->is_array() || types->size() != config.layers.size())) {
@@ -131,7 +137,8 @@ void add_windows(Config& config, const Keys& keys) {
     bool windowed = pattern == 0 || (static_cast<int64_t>(i) + 1) % pattern != 0;
     if (types != nullptr) {
       const json& type = (*types)[i];
-      if (type != "sliding_attention" && type != "full_attention") keys.wrong("layer_types", type, "sliding_attention or full_attention");
+      if (type != "sliding_attention" && type != "full_attention")
+        keys.wrong("layer_types", type, "sliding_attention or full_attention");
       windowed = type == "sliding_attention";
     }
     if (windowed) config.layers[i] = {.window = window, .rope = 1};
@@ -143,7 +150,8 @@ ops::Activation activation(const Keys& keys, ops::Activation otherwise) {
   if (name.empty()) return otherwise;
   if (name == "silu" || name == "swish") return ops::Activation::silu;
   if (name == "gelu_pytorch_tanh" || name == "gelu_new") return ops::Activation::gelu_tanh;
-  fail(ErrorCode::unsupported, "{}: activation '{}' is not supported (silu and gelu_pytorch_tanh are)", keys.where(), name);
+  fail(ErrorCode::unsupported, "{}: activation '{}' is not supported (silu and gelu_pytorch_tanh are)", keys.where(),
+       name);
 }
 
 Config config_from(const json& root, const std::string& where) {
@@ -154,7 +162,8 @@ Config config_from(const json& root, const std::string& where) {
   Config config;
   config.architecture = find_architecture(nested ? nested->string("model_type", type + "_text") : type);
   if (config.architecture == nullptr || (config.architecture->hugging_face != type && !nested)) {
-    fail(ErrorCode::unsupported, "{}: model_type '{}' is not supported, these are: {}", where, type, architecture_names());
+    fail(ErrorCode::unsupported, "{}: model_type '{}' is not supported, these are: {}", where, type,
+         architecture_names());
   }
   const Keys& keys = nested ? *nested : top;
   const Architecture& family = *config.architecture;
@@ -166,19 +175,25 @@ Config config_from(const json& root, const std::string& where) {
   config.kv_heads = keys.integer("num_key_value_heads", config.heads);
   const int64_t layers = keys.integer("num_hidden_layers");
   if (layers < 1 || layers > 4096 || config.heads < 1) {
-    fail(ErrorCode::format, "{}: num_hidden_layers {} and num_attention_heads {}: expected 1 to 4096", where, layers, config.heads);
+    fail(ErrorCode::format, "{}: num_hidden_layers {} and num_attention_heads {}: expected 1 to 4096", where, layers,
+         config.heads);
   }
   config.layers.resize(static_cast<size_t>(layers));
   config.head_dim = keys.integer("head_dim", family.head_dim ? family.head_dim : config.width / config.heads);
   config.norm_eps = static_cast<float>(keys.number("rms_norm_eps", 1e-6));
-  const double scale_of = keys.number("query_pre_attn_scalar", family.head_dim ? static_cast<double>(family.head_dim) : static_cast<double>(config.head_dim));
-  if (!(scale_of > 0)) fail(ErrorCode::format, "{}: query_pre_attn_scalar is {}, expected a positive number", where, scale_of);
+  const double scale_of = keys.number("query_pre_attn_scalar", family.head_dim ? static_cast<double>(family.head_dim)
+                                                                               : static_cast<double>(config.head_dim));
+  if (!(scale_of > 0))
+    fail(ErrorCode::format, "{}: query_pre_attn_scalar is {}, expected a positive number", where, scale_of);
   config.attention_scale = static_cast<float>(1 / std::sqrt(scale_of));
   config.embedding_scale = family.scaled_embedding ? std::sqrt(static_cast<float>(config.width)) : 1.0f;
   config.logit_cap = static_cast<float>(keys.number("final_logit_softcapping", 0.0));
-  if (keys.number("attn_logit_softcapping", 0.0) != 0) fail(ErrorCode::unsupported, "{}: attn_logit_softcapping is not supported for {}", where, family.name);
-  if (keys.boolean("use_bidirectional_attention", false)) fail(ErrorCode::unsupported, "{}: bidirectional attention is not supported", where);
-  if (activation(keys, family.activation) != family.activation) fail(ErrorCode::unsupported, "{}: that activation is not supported for {}", where, family.name);
+  if (keys.number("attn_logit_softcapping", 0.0) != 0)
+    fail(ErrorCode::unsupported, "{}: attn_logit_softcapping is not supported for {}", where, family.name);
+  if (keys.boolean("use_bidirectional_attention", false))
+    fail(ErrorCode::unsupported, "{}: bidirectional attention is not supported", where);
+  if (activation(keys, family.activation) != family.activation)
+    fail(ErrorCode::unsupported, "{}: that activation is not supported for {}", where, family.name);
   config.tied = top.boolean("tie_word_embeddings", keys.boolean("tie_word_embeddings", family.tied_by_default));
   config.pairs = ops::RopePairs::halves;
   config.ropes.push_back(main_rope(keys, config));

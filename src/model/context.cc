@@ -14,20 +14,24 @@
 namespace unchain::model {
 namespace {
 
-// Rows of the feed-forward layer at a time: its wide activations then stay in the caches and memory does not grow with N.
+// Rows of the feed-forward layer at a time: its wide activations then stay in the caches and memory does not grow with
+// N.
 constexpr int64_t kFeedForwardRows = 512;
 
 }  // namespace
 
-// The rows of one layer's step: all of them feed keys and values, only those from `first` on go further (in the last layer).
+// The rows of one layer's step: all of them feed keys and values, only those from `first` on go further (in the last
+// layer).
 struct Context::Rows {
-  Matrix hidden;          // [T, D], the residual stream
-  int64_t position = 0;   // of row 0
-  int64_t first = 0;      // first row that is wanted
+  Matrix hidden;         // [T, D], the residual stream
+  int64_t position = 0;  // of row 0
+  int64_t first = 0;     // first row that is wanted
 };
 
-Context::Context(std::shared_ptr<const Transformer> model, int64_t capacity) : model_(std::move(model)), capacity_(capacity) {
-  if (capacity < 1 || capacity > (int64_t{1} << 28)) fail(ErrorCode::usage, "context: {} positions, expected 1 to 2^28", capacity);
+Context::Context(std::shared_ptr<const Transformer> model, int64_t capacity)
+    : model_(std::move(model)), capacity_(capacity) {
+  if (capacity < 1 || capacity > (int64_t{1} << 28))
+    fail(ErrorCode::usage, "context: {} positions, expected 1 to 2^28", capacity);
   const Config& c = model_->config;
   const int64_t element = info(model_->dtype).bytes;
   cache_ = allocate_large(static_cast<size_t>(c.layer_count() * c.kv_heads * capacity * 2 * c.head_dim * element));
@@ -40,9 +44,11 @@ attention::KvView Context::kv(int64_t layer) {
   std::byte* keys = cache_.get() + layer * 2 * part;
   std::byte* values = keys + part;
   if (model_->dtype == DType::bf16) {
-    return {Matrix(reinterpret_cast<bf16*>(keys), rows, c.head_dim), Matrix(reinterpret_cast<bf16*>(values), rows, c.head_dim), capacity_};
+    return {Matrix(reinterpret_cast<bf16*>(keys), rows, c.head_dim),
+            Matrix(reinterpret_cast<bf16*>(values), rows, c.head_dim), capacity_};
   }
-  return {Matrix(reinterpret_cast<float*>(keys), rows, c.head_dim), Matrix(reinterpret_cast<float*>(values), rows, c.head_dim), capacity_};
+  return {Matrix(reinterpret_cast<float*>(keys), rows, c.head_dim),
+          Matrix(reinterpret_cast<float*>(values), rows, c.head_dim), capacity_};
 }
 
 void Context::reserve(int64_t rows) {
@@ -53,7 +59,9 @@ void Context::reserve(int64_t rows) {
   key_value_.reserve(static_cast<size_t>(rows * 2 * c.kv_heads * c.head_dim));
   projected_.reserve(static_cast<size_t>(rows * c.width));
   gate_up_.reserve(static_cast<size_t>(block * 2 * c.feed_forward));
-  const auto activations = [&](int64_t n) { return static_cast<size_t>(std::max({n * c.width, n * c.heads * c.head_dim, std::min(n, block) * c.feed_forward})); };
+  const auto activations = [&](int64_t n) {
+    return static_cast<size_t>(std::max({n * c.width, n * c.heads * c.head_dim, std::min(n, block) * c.feed_forward}));
+  };
   // Even bf16 models take a few rows in f32, see ops::activation_type().
   const bool narrow = model_->dtype == DType::bf16;
   activation_f32_.reserve(activations(narrow ? std::min<int64_t>(rows, simd::kMaxVectors) : rows));
@@ -62,13 +70,16 @@ void Context::reserve(int64_t rows) {
 
 // Inputs of products: f32 or bf16 as the product wants them.
 Matrix Context::activations(int64_t rows, int64_t cols) {
-  return ops::activation_type(model_->dtype, rows) == DType::bf16 ? Matrix(activation_bf16_.data(), rows, cols) : Matrix(activation_f32_.data(), rows, cols);
+  return ops::activation_type(model_->dtype, rows) == DType::bf16 ? Matrix(activation_bf16_.data(), rows, cols)
+                                                                  : Matrix(activation_f32_.data(), rows, cols);
 }
 
 void Context::norm(const Matrix& out, const Matrix& x, const Vector& weight, int64_t layer, int64_t first_position) {
   const int64_t bad = ops::rms_norm_forward(out, {}, x, weight.data(), model_->config.norm_eps);
   if (bad >= 0) {
-    fail(ErrorCode::numeric, "layer {}, position {}: activations are not finite; try --dtype f32, or the weights are damaged", layer, first_position + bad);
+    fail(ErrorCode::numeric,
+         "layer {}, position {}: activations are not finite; try --dtype f32, or the weights are damaged", layer,
+         first_position + bad);
   }
 }
 
@@ -130,9 +141,11 @@ void Context::value_norms(int64_t index, int64_t keys) {
     for (int64_t first = 0; first < keys; first += kFeedForwardRows) {
       const int64_t count = std::min(kFeedForwardRows, keys - first);
       const Matrix product(written.data(), count, c.width);
-      ops::gemm(product, cache.value_rows(h * c.kv_heads / c.heads, first, count), output.col_range(h * c.head_dim, c.head_dim), ops::Transpose::yes);
+      ops::gemm(product, cache.value_rows(h * c.kv_heads / c.heads, first, count),
+                output.col_range(h * c.head_dim, c.head_dim), ops::Transpose::yes);
       for (int64_t j = 0; j < count; ++j) {
-        value_norm_[static_cast<size_t>(h * keys + first + j)] = std::sqrt(simd::sum_squares(product.f32(j), static_cast<size_t>(c.width)));
+        value_norm_[static_cast<size_t>(h * keys + first + j)] =
+            std::sqrt(simd::sum_squares(product.f32(j), static_cast<size_t>(c.width)));
       }
     }
   }
@@ -163,10 +176,13 @@ void Context::attend(int64_t index, const Rows& step, const attention::Taps* tap
   prepare_queries(index, query, step.position + step.first);
   store_keys_and_values(index, key, value);
   // Pass 2: attention, and its output projection.
-  attention::AttentionConfig config{c.heads, c.kv_heads, c.head_dim, c.head_dim, c.attention_scale, c.layers[static_cast<size_t>(index)].window, c.attention_cap};
+  attention::AttentionConfig config{c.heads,        c.kv_heads,        c.head_dim,
+                                    c.head_dim,     c.attention_scale, c.layers[static_cast<size_t>(index)].window,
+                                    c.attention_cap};
   attention::TapContext tap{taps, static_cast<int>(index)};
-  if (tap.active() && std::any_of(taps->observers.begin(), taps->observers.end(),
-                                  [&](const attention::Observer* o) { return o->wants(static_cast<int>(index)) && o->wants_value_norm(); })) {
+  if (tap.active() && std::any_of(taps->observers.begin(), taps->observers.end(), [&](const attention::Observer* o) {
+        return o->wants(static_cast<int>(index)) && o->wants_value_norm();
+      })) {
     value_norms(index, step.position + rows);
     tap.value_norm = value_norm_.data();
     tap.value_norm_stride = step.position + rows;
@@ -176,7 +192,8 @@ void Context::attend(int64_t index, const Rows& step, const attention::Taps* tap
   const Matrix projected(projected_.data(), wanted, c.width);
   ops::linear_forward(projected, mixed, layer.output);
   // Pass 3: into the residual stream.
-  if (!layer.attention_post_norm.empty()) norm(projected, projected, layer.attention_post_norm, index, step.position + step.first);
+  if (!layer.attention_post_norm.empty())
+    norm(projected, projected, layer.attention_post_norm, index, step.position + step.first);
   parallel_ranges(wanted, 32, [&](int64_t begin, int64_t end) {
     simd::add(step.hidden.f32(step.first + begin), projected.f32(begin), static_cast<size_t>((end - begin) * c.width));
   });
@@ -191,14 +208,16 @@ void Context::feed_forward(int64_t index, const Rows& step) {
     const Matrix hidden = step.hidden.row_range(first, rows);
     const Matrix x = activations(rows, c.width);
     norm(x, hidden, layer.feed_forward_norm, index, position);
-    const Matrix gate(gate_up_.data(), rows, c.feed_forward), up(gate_up_.data() + rows * c.feed_forward, rows, c.feed_forward);
+    const Matrix gate(gate_up_.data(), rows, c.feed_forward),
+        up(gate_up_.data() + rows * c.feed_forward, rows, c.feed_forward);
     ops::linear_forward(gate, x, layer.gate);
     ops::linear_forward(up, x, layer.up);
     const Matrix gated = activations(rows, c.feed_forward);  // x is not needed any more
     ops::gated_forward(gated, gate, up, c.architecture->activation);
     const Matrix projected(projected_.data(), rows, c.width);
     ops::linear_forward(projected, gated, layer.down);
-    if (!layer.feed_forward_post_norm.empty()) norm(projected, projected, layer.feed_forward_post_norm, index, position);
+    if (!layer.feed_forward_post_norm.empty())
+      norm(projected, projected, layer.feed_forward_post_norm, index, position);
     parallel_ranges(rows, 32, [&](int64_t begin, int64_t end) {
       simd::add(hidden.f32(begin), projected.f32(begin), static_cast<size_t>((end - begin) * c.width));
     });
@@ -209,12 +228,14 @@ void Context::extend(std::span<const int32_t> ids, int64_t keep, const attention
   const Config& c = model_->config;
   const auto rows = static_cast<int64_t>(ids.size());
   if (rows == 0) return;
-  if (position_ + rows > capacity_) fail(ErrorCode::usage, "context: {} + {} tokens, room for {}", position_, rows, capacity_);
+  if (position_ + rows > capacity_)
+    fail(ErrorCode::usage, "context: {} + {} tokens, room for {}", position_, rows, capacity_);
   if (keep < -1 || keep > rows) fail(ErrorCode::usage, "context: cannot keep {} of {} rows", keep, rows);
   for (int64_t t = 0; t < rows; ++t) {
     const int32_t id = ids[static_cast<size_t>(t)];
     if (id < 0 || id >= c.vocabulary) {
-      fail(ErrorCode::usage, "token {} at position {} is outside the vocabulary of {} (0 to {})", id, position_ + t, c.vocabulary, c.vocabulary - 1);
+      fail(ErrorCode::usage, "token {} at position {} is outside the vocabulary of {} (0 to {})", id, position_ + t,
+           c.vocabulary, c.vocabulary - 1);
     }
   }
   kept_ = keep < 0 || taps != nullptr ? rows : keep;
@@ -222,7 +243,9 @@ void Context::extend(std::span<const int32_t> ids, int64_t keep, const attention
   reserve(rows);
   for (size_t r = 0; r < ropes_.size(); ++r) {
     const int64_t needed = position_ + rows;
-    if (ropes_[r].positions() < needed) ropes_[r].extend(std::min(capacity_, std::max(needed, 2 * ropes_[r].positions())), c.ropes[r].frequencies(c.head_dim), 1.0);
+    if (ropes_[r].positions() < needed)
+      ropes_[r].extend(std::min(capacity_, std::max(needed, 2 * ropes_[r].positions())),
+                       c.ropes[r].frequencies(c.head_dim), 1.0);
   }
   Rows step{Matrix(hidden_.data(), rows, c.width), position_, 0};
   for (int64_t t = 0; t < rows; ++t) {
@@ -245,18 +268,21 @@ void Context::extend(std::span<const int32_t> ids, int64_t keep, const attention
 }
 
 void Context::truncate(int64_t position) {
-  if (position < 0 || position > position_) fail(ErrorCode::usage, "context: cannot go back to position {} of {}", position, position_);
+  if (position < 0 || position > position_)
+    fail(ErrorCode::usage, "context: cannot go back to position {} of {}", position, position_);
   position_ = position;
   kept_ = 0;
 }
 
 // The output norm of kept rows, as inputs of the vocabulary product.
 Matrix Context::normalised(int64_t first, int64_t count) {
-  if (first < 0 || count < 0 || first + count > kept_) fail(ErrorCode::usage, "context: rows {} to {} of {} kept ones", first, first + count, kept_);
+  if (first < 0 || count < 0 || first + count > kept_)
+    fail(ErrorCode::usage, "context: rows {} to {} of {} kept ones", first, first + count, kept_);
   const Config& c = model_->config;
   const int64_t row = first_kept_ + first;
   const Matrix x = activations(count, c.width);
-  norm(x, Matrix(hidden_.data() + row * c.width, count, c.width), model_->output_norm, c.layer_count(), position_ - kept_ + first);
+  norm(x, Matrix(hidden_.data() + row * c.width, count, c.width), model_->output_norm, c.layer_count(),
+       position_ - kept_ + first);
   return x;
 }
 

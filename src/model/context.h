@@ -14,21 +14,21 @@
 
 namespace unchain::model {
 
-// Not thread-safe; several contexts may share a model. All of a context's memory is got when it is made or when a longer
-// step than ever before is taken; steps of known length allocate nothing.
+// Not thread-safe; several contexts may share a model. All of a context's memory is got when it is made or when a
+// longer step than ever before is taken; steps of known length allocate nothing.
 class Context {
  public:
   // Room for `capacity` positions. Errors: usage (capacity < 1); io (no memory).
   Context(std::shared_ptr<const Transformer> model, int64_t capacity);
 
   const Transformer& model() const { return *model_; }
-  int64_t position() const { return position_; }   // tokens read so far
+  int64_t position() const { return position_; }  // tokens read so far
   int64_t capacity() const { return capacity_; }
 
   // Reads tokens at positions position() …; the last `keep` of them (default all) can be asked for logits and hidden
   // states afterwards. With taps, observers and editors see every layer; then all rows are computed.
-  // Errors: usage (id outside the vocabulary, more tokens than capacity, keep out of range); numeric (NaN or infinity, with
-  // layer and position); whatever a tap throws.
+  // Errors: usage (id outside the vocabulary, more tokens than capacity, keep out of range); numeric (NaN or infinity,
+  // with layer and position); whatever a tap throws.
   void extend(std::span<const int32_t> ids, int64_t keep = -1, const attention::Taps* taps = nullptr);
 
   // Forgets all positions from `position` on; reading goes on from there as if they had never been.
@@ -56,8 +56,8 @@ class Context {
 
   std::shared_ptr<const Transformer> model_;
   int64_t capacity_ = 0, position_ = 0;
-  int64_t kept_ = 0, first_kept_ = 0;           // rows of hidden_ that logits may be asked of
-  std::shared_ptr<std::byte> cache_;            // keys and values of all layers
+  int64_t kept_ = 0, first_kept_ = 0;  // rows of hidden_ that logits may be asked of
+  std::shared_ptr<std::byte> cache_;   // keys and values of all layers
   std::vector<ops::RopeTable> ropes_;
   Buffer<float> hidden_, query_, key_value_, projected_, gate_up_, value_norm_;
   Buffer<float> activation_f32_;

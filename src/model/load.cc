@@ -13,7 +13,8 @@ namespace {
 // Loads the tensors of one file, in two steps: matrices are planned first, so that all converted ones lie in one block.
 class Loader {
  public:
-  Loader(const ModelFile& file, Transformer& model) : file_(file), model_(model), family_(*file.config().architecture) {}
+  Loader(const ModelFile& file, Transformer& model)
+      : file_(file), model_(model), family_(*file.config().architecture) {}
 
   // A norm's weight or another vector [size]; empty if the architecture lacks it.
   Vector vector(Part part, int64_t layer, int64_t size) {
@@ -29,11 +30,12 @@ class Loader {
   void linear(ops::Linear& target, Part part, int64_t layer, int64_t outputs, int64_t inputs) {
     const Tensor& tensor = need(part, layer);
     if (tensor.shape != Shape{outputs, inputs}) {
-      fail(ErrorCode::shape, "{}: {}: shape {}, config needs [{}, {}]; see 'unchain inspect'", file_.path().string(), tensor.name, to_string(tensor.shape),
-           outputs, inputs);
+      fail(ErrorCode::shape, "{}: {}: shape {}, config needs [{}, {}]; see 'unchain inspect'", file_.path().string(),
+           tensor.name, to_string(tensor.shape), outputs, inputs);
     }
     if (!formats::can_decode(tensor.type)) {
-      fail(ErrorCode::unsupported, "{}: {}: type {} cannot be read yet", file_.path().string(), tensor.name, info(tensor.type).name);
+      fail(ErrorCode::unsupported, "{}: {}: type {} cannot be read yet", file_.path().string(), tensor.name,
+           info(tensor.type).name);
     }
     planned_.push_back({&target, &tensor});
     if (const Tensor* bias = file_.find(part, layer, "bias")) {
@@ -60,7 +62,8 @@ class Loader {
       }
       // Matrix has no read-only form; weights are never written after this.
       void* values = const_cast<std::byte*>(data);
-      p.target->weight = model_.dtype == DType::bf16 ? Matrix(static_cast<bf16*>(values), rows, cols) : Matrix(static_cast<float*>(values), rows, cols);
+      p.target->weight = model_.dtype == DType::bf16 ? Matrix(static_cast<bf16*>(values), rows, cols)
+                                                     : Matrix(static_cast<float*>(values), rows, cols);
     }
     if (block) file_.release_pages();
   }
@@ -80,14 +83,16 @@ class Loader {
   const Tensor& need(Part part, int64_t layer) const {
     const Tensor* tensor = file_.find(part, layer);
     if (tensor == nullptr) {
-      fail(ErrorCode::format, "{}: the tensor {} is missing", file_.path().string(), tensor_name(file_.kind(), family_, part, layer, "weight"));
+      fail(ErrorCode::format, "{}: the tensor {} is missing", file_.path().string(),
+           tensor_name(file_.kind(), family_, part, layer, "weight"));
     }
     return *tensor;
   }
 
   Vector decode_vector(const Tensor& tensor, int64_t size) const {
     if (tensor.shape != Shape{size}) {
-      fail(ErrorCode::shape, "{}: {}: shape {}, config needs [{}]", file_.path().string(), tensor.name, to_string(tensor.shape), size);
+      fail(ErrorCode::shape, "{}: {}: shape {}, config needs [{}]", file_.path().string(), tensor.name,
+           to_string(tensor.shape), size);
     }
     Vector result(static_cast<size_t>(size));
     formats::decode(tensor, 0, size, result.data());
@@ -116,23 +121,29 @@ class Loader {
 
 }  // namespace
 
-DType default_dtype() { return ops::has_fast_bf16() ? DType::bf16 : DType::f32; }
+DType default_dtype() {
+  return ops::has_fast_bf16() ? DType::bf16 : DType::f32;
+}
 
 int64_t Transformer::parameters() const {
   int64_t total = static_cast<int64_t>(output_norm.size()) + embedding.rows * embedding.cols;
   if (!config.tied) total += head.outputs() * head.inputs();
   for (const Layer& layer : layers) {
-    for (const Vector* v : {&layer.attention_norm, &layer.query_norm, &layer.key_norm, &layer.attention_post_norm, &layer.feed_forward_norm, &layer.feed_forward_post_norm}) {
+    for (const Vector* v : {&layer.attention_norm, &layer.query_norm, &layer.key_norm, &layer.attention_post_norm,
+                            &layer.feed_forward_norm, &layer.feed_forward_post_norm}) {
       total += static_cast<int64_t>(v->size());
     }
-    for (const ops::Linear* l : {&layer.query, &layer.key, &layer.value, &layer.output, &layer.gate, &layer.up, &layer.down}) total += l->outputs() * l->inputs();
+    for (const ops::Linear* l :
+         {&layer.query, &layer.key, &layer.value, &layer.output, &layer.gate, &layer.up, &layer.down})
+      total += l->outputs() * l->inputs();
   }
   for (const Vector& bias : biases) total += static_cast<int64_t>(bias.size());
   return total;
 }
 
 std::shared_ptr<const Transformer> load(const ModelFile& file, DType dtype) {
-  if (dtype != DType::f32 && dtype != DType::bf16) fail(ErrorCode::usage, "--dtype {}: models run in f32 or bf16", info(dtype).name);
+  if (dtype != DType::f32 && dtype != DType::bf16)
+    fail(ErrorCode::usage, "--dtype {}: models run in f32 or bf16", info(dtype).name);
   auto model = std::make_shared<Transformer>();
   model->config = file.config();
   model->dtype = dtype;
@@ -166,6 +177,8 @@ std::shared_ptr<const Transformer> load(const ModelFile& file, DType dtype) {
   return model;
 }
 
-std::shared_ptr<const Transformer> load(const std::filesystem::path& path, DType dtype) { return load(ModelFile::open(path), dtype); }
+std::shared_ptr<const Transformer> load(const std::filesystem::path& path, DType dtype) {
+  return load(ModelFile::open(path), dtype);
+}
 
 }  // namespace unchain::model

@@ -54,19 +54,24 @@ bool is_norm(Part part) {
     case Part::key_norm:
     case Part::attention_post_norm:
     case Part::feed_forward_norm:
-    case Part::feed_forward_post_norm: return true;
-    default: return false;
+    case Part::feed_forward_post_norm:
+      return true;
+    default:
+      return false;
   }
 }
 
-std::string tensor_name(FileKind kind, const Architecture& architecture, Part part, int64_t layer, std::string_view suffix) {
-  const bool absent = ((part == Part::query_norm || part == Part::key_norm) && !architecture.query_key_norm) ||
-                      ((part == Part::attention_post_norm || part == Part::feed_forward_post_norm) && !architecture.post_norms);
+std::string tensor_name(FileKind kind, const Architecture& architecture, Part part, int64_t layer,
+                        std::string_view suffix) {
+  const bool absent =
+      ((part == Part::query_norm || part == Part::key_norm) && !architecture.query_key_norm) ||
+      ((part == Part::attention_post_norm || part == Part::feed_forward_post_norm) && !architecture.post_norms);
   if (absent) return "";
   for (const PartName& row : kNames) {
     if (row.part != part) continue;
     std::string_view pattern = kind == FileKind::gguf ? row.gguf : row.hugging_face;
-    if (kind == FileKind::hugging_face && part == Part::feed_forward_norm && architecture.post_norms) pattern = kPreFeedForward;
+    if (kind == FileKind::hugging_face && part == Part::feed_forward_norm && architecture.post_norms)
+      pattern = kPreFeedForward;
     return fmt::format("{}.{}", fmt::format(fmt::runtime(pattern), layer), suffix);
   }
   return "";
@@ -77,13 +82,15 @@ ModelFile ModelFile::open(const std::filesystem::path& path) {
   file.path_ = path;
   if (!std::filesystem::is_directory(path)) {
     if (!starts_with_magic(path)) {
-      fail(ErrorCode::format, "{}: is neither a GGUF file (it does not begin with \"GGUF\") nor a folder with config.json", path.string());
+      fail(ErrorCode::format,
+           "{}: is neither a GGUF file (it does not begin with \"GGUF\") nor a folder with config.json", path.string());
     }
     file.gguf_ = formats::GgufFile::open(path);
     file.config_ = config_from_gguf(*file.gguf_);
     return file;
   }
-  if (!std::filesystem::exists(path / "config.json") && std::filesystem::exists(path / "model" / "config.json")) file.path_ = path / "model";
+  if (!std::filesystem::exists(path / "config.json") && std::filesystem::exists(path / "model" / "config.json"))
+    file.path_ = path / "model";
   file.config_ = config_from_folder(file.path_);
   file.safetensors_ = formats::SafetensorsFile::open_folder(file.path_);
   // Multimodal folders keep the language model under a prefix, which differs between versions of transformers.
@@ -99,7 +106,8 @@ const Tensor* ModelFile::find(Part part, int64_t layer, std::string_view suffix)
   std::string name = tensor_name(kind(), *config_.architecture, part, layer, suffix);
   if (name.empty()) return nullptr;
   if (gguf_) return gguf_->find(name);
-  if (prefix_ == "model.language_model." && name.starts_with("model.")) return safetensors_->find(prefix_ + name.substr(6));
+  if (prefix_ == "model.language_model." && name.starts_with("model."))
+    return safetensors_->find(prefix_ + name.substr(6));
   return safetensors_->find(prefix_ + name);
 }
 

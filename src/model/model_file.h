@@ -19,18 +19,36 @@ namespace unchain::model {
 
 // The tensors of the transformer. Layer parts have one a layer; each may have a `.bias` beside its `.weight`.
 enum class Part {
-  token_embedding, output_norm, output,
-  attention_norm, query, key, value, attention_output, query_norm, key_norm, attention_post_norm,
-  feed_forward_norm, gate, up, down, feed_forward_post_norm,
+  token_embedding,
+  output_norm,
+  output,
+  attention_norm,
+  query,
+  key,
+  value,
+  attention_output,
+  query_norm,
+  key_norm,
+  attention_post_norm,
+  feed_forward_norm,
+  gate,
+  up,
+  down,
+  feed_forward_post_norm,
 };
 inline constexpr Part kModelParts[] = {Part::token_embedding, Part::output_norm, Part::output};
-inline constexpr Part kLayerParts[] = {Part::attention_norm, Part::query, Part::key, Part::value, Part::attention_output, Part::query_norm, Part::key_norm,
-                                       Part::attention_post_norm, Part::feed_forward_norm, Part::gate, Part::up, Part::down, Part::feed_forward_post_norm};
+inline constexpr Part kLayerParts[] = {
+    Part::attention_norm,        Part::query,      Part::key,      Part::value,
+    Part::attention_output,      Part::query_norm, Part::key_norm, Part::attention_post_norm,
+    Part::feed_forward_norm,     Part::gate,       Part::up,       Part::down,
+    Part::feed_forward_post_norm};
 
 enum class FileKind { gguf, hugging_face };
 
-// The name of a part's tensor in files of that kind; empty where the architecture has no such part. `suffix`: "weight", "bias".
-std::string tensor_name(FileKind kind, const Architecture& architecture, Part part, int64_t layer, std::string_view suffix);
+// The name of a part's tensor in files of that kind; empty where the architecture has no such part. `suffix`: "weight",
+// "bias".
+std::string tensor_name(FileKind kind, const Architecture& architecture, Part part, int64_t layer,
+                        std::string_view suffix);
 bool is_norm(Part part);
 
 class ModelFile {

@@ -36,8 +36,8 @@ struct Transformer {
   ops::Linear head;          // [V, D]; the embedding where they are tied
   Vector output_norm;
   std::vector<Layer> layers;
-  std::vector<Vector> biases;                         // what Linear::bias points into
-  std::vector<std::shared_ptr<const void>> storage;   // what the matrices point into: file maps and converted weights
+  std::vector<Vector> biases;                        // what Linear::bias points into
+  std::vector<std::shared_ptr<const void>> storage;  // what the matrices point into: file maps and converted weights
 
   int64_t parameters() const;  // numbers in the file that this model uses, the tied embedding counted once
 };
@@ -46,7 +46,8 @@ struct Transformer {
 DType default_dtype();
 
 // Loads all weights as `dtype` (f32 or bf16). Tensors that the file holds in that type are used where they are mapped;
-// others are converted once. Errors: as ModelFile::open(); format (a tensor is missing); shape (with the config's sizes).
+// others are converted once. Errors: as ModelFile::open(); format (a tensor is missing); shape (with the config's
+// sizes).
 std::shared_ptr<const Transformer> load(const ModelFile& file, DType dtype);
 std::shared_ptr<const Transformer> load(const std::filesystem::path& path, DType dtype);
 

@@ -39,14 +39,15 @@ void soft_cap(float* x, float cap, int64_t n) {
   for (int64_t i = 0; i < n; ++i) x[i] = cap * std::tanh(x[i] / cap);
 }
 
-void cross_entropy_forward(std::span<double> nll, CrossEntropyWorkspace& workspace, const Matrix& hidden, const Linear& head,
-                           std::span<const int32_t> targets, float cap) {
+void cross_entropy_forward(std::span<double> nll, CrossEntropyWorkspace& workspace, const Matrix& hidden,
+                           const Linear& head, std::span<const int32_t> targets, float cap) {
   const int64_t rows = hidden.rows, vocabulary = head.outputs();
   if (static_cast<int64_t>(nll.size()) != rows || static_cast<int64_t>(targets.size()) != rows) {
     fail(ErrorCode::shape, "cross entropy: {} rows, {} targets, {} results", rows, targets.size(), nll.size());
   }
   for (const int32_t target : targets) {
-    if (target < -1 || target >= vocabulary) fail(ErrorCode::usage, "cross entropy: target {} is outside the vocabulary of {}", target, vocabulary);
+    if (target < -1 || target >= vocabulary)
+      fail(ErrorCode::usage, "cross entropy: target {} is outside the vocabulary of {}", target, vocabulary);
   }
   workspace.block.reserve(static_cast<size_t>(rows * kBlock));
   std::vector<Running> running(static_cast<size_t>(rows));

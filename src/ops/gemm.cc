@@ -59,8 +59,8 @@ Product& product(const Matrix& c, const Matrix& a, const Matrix& b, Transpose tr
   if (found != prepared.end()) return found->second;
   if (prepared.size() >= kMost) prepared.clear();
   const auto plan = prepare(describe(a, Transpose::no), describe(b, transpose), describe(c, Transpose::no), store);
-  Product made{dnnl::matmul(plan), memory(plan.src_desc(), engine(), nullptr), memory(plan.weights_desc(), engine(), nullptr),
-               memory(plan.dst_desc(), engine(), nullptr)};
+  Product made{dnnl::matmul(plan), memory(plan.src_desc(), engine(), nullptr),
+               memory(plan.weights_desc(), engine(), nullptr), memory(plan.dst_desc(), engine(), nullptr)};
   return prepared.emplace(key, std::move(made)).first->second;
 }
 
@@ -77,7 +77,8 @@ void run(const Matrix& c, const Matrix& a, const Matrix& b, Transpose transpose,
 // For processors without bf16 products: f32 copies of both inputs.
 void run_through_f32(const Matrix& c, const Matrix& a, const Matrix& b, Transpose transpose, Store store) {
   Buffer<float> copies(static_cast<size_t>(a.rows * a.cols + b.rows * b.cols + c.rows * c.cols));
-  const Matrix wide_a(copies.data(), a.rows, a.cols), wide_b(wide_a.f32(a.rows), b.rows, b.cols), wide_c(wide_b.f32(b.rows), c.rows, c.cols);
+  const Matrix wide_a(copies.data(), a.rows, a.cols), wide_b(wide_a.f32(a.rows), b.rows, b.cols),
+      wide_c(wide_b.f32(b.rows), c.rows, c.cols);
   parallel_ranges(a.rows, 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) simd::convert(a.bf16s(i), wide_a.f32(i), static_cast<size_t>(a.cols));
   });
@@ -105,15 +106,33 @@ std::string gemm_backend() {
   const dnnl_version_t* version = dnnl_version();
   const char* isa = "unknown";
   switch (dnnl::get_effective_cpu_isa()) {
-    case dnnl::cpu_isa::sse41: isa = "sse41"; break;
-    case dnnl::cpu_isa::avx: isa = "avx"; break;
-    case dnnl::cpu_isa::avx2: isa = "avx2"; break;
-    case dnnl::cpu_isa::avx2_vnni: isa = "avx2_vnni"; break;
-    case dnnl::cpu_isa::avx512_core: isa = "avx512_core"; break;
-    case dnnl::cpu_isa::avx512_core_vnni: isa = "avx512_core_vnni"; break;
-    case dnnl::cpu_isa::avx512_core_bf16: isa = "avx512_core_bf16"; break;
-    case dnnl::cpu_isa::avx512_core_amx: isa = "avx512_core_amx"; break;
-    default: isa = "newer"; break;
+    case dnnl::cpu_isa::sse41:
+      isa = "sse41";
+      break;
+    case dnnl::cpu_isa::avx:
+      isa = "avx";
+      break;
+    case dnnl::cpu_isa::avx2:
+      isa = "avx2";
+      break;
+    case dnnl::cpu_isa::avx2_vnni:
+      isa = "avx2_vnni";
+      break;
+    case dnnl::cpu_isa::avx512_core:
+      isa = "avx512_core";
+      break;
+    case dnnl::cpu_isa::avx512_core_vnni:
+      isa = "avx512_core_vnni";
+      break;
+    case dnnl::cpu_isa::avx512_core_bf16:
+      isa = "avx512_core_bf16";
+      break;
+    case dnnl::cpu_isa::avx512_core_amx:
+      isa = "avx512_core_amx";
+      break;
+    default:
+      isa = "newer";
+      break;
   }
   return fmt::format("{}, oneDNN {}.{}.{}", isa, version->major, version->minor, version->patch);
 }
@@ -122,8 +141,8 @@ void gemm(const Matrix& c, const Matrix& a, const Matrix& b, Transpose transpose
   const bool turned = transpose_b == Transpose::yes;
   const int64_t n = turned ? b.rows : b.cols, k = turned ? b.cols : b.rows;
   if (a.cols != k || c.rows != a.rows || c.cols != n || a.type != b.type) {
-    fail(ErrorCode::shape, "matrix product: [{}, {}] x [{}, {}]{} into [{}, {}] does not fit", a.rows, a.cols, b.rows, b.cols,
-         turned ? "ᵀ" : "", c.rows, c.cols);
+    fail(ErrorCode::shape, "matrix product: [{}, {}] x [{}, {}]{} into [{}, {}] does not fit", a.rows, a.cols, b.rows,
+         b.cols, turned ? "ᵀ" : "", c.rows, c.cols);
   }
   if (c.rows == 0 || c.cols == 0) return;
   try {

@@ -8,7 +8,8 @@
 
 namespace unchain::ops {
 
-int64_t rms_norm_forward(const Matrix& out, const RmsNormSaved& saved, const Matrix& x, const float* weight, float eps) {
+int64_t rms_norm_forward(const Matrix& out, const RmsNormSaved& saved, const Matrix& x, const float* weight,
+                         float eps) {
   const auto width = static_cast<size_t>(x.cols);
   std::atomic<int64_t> bad{-1};
   parallel_ranges(x.rows, 16, [&](int64_t begin, int64_t end) {
@@ -23,7 +24,8 @@ int64_t rms_norm_forward(const Matrix& out, const RmsNormSaved& saved, const Mat
       if (saved.inverse_rms != nullptr) saved.inverse_rms[t] = inverse;
       // Pass 2: scale.
       if (weight == nullptr) {
-        out.type == DType::bf16 ? simd::scaled(x.f32(t), inverse, out.bf16s(t), width) : simd::scaled(x.f32(t), inverse, out.f32(t), width);
+        out.type == DType::bf16 ? simd::scaled(x.f32(t), inverse, out.bf16s(t), width)
+                                : simd::scaled(x.f32(t), inverse, out.f32(t), width);
       } else {
         out.type == DType::bf16 ? simd::scaled_by(x.f32(t), inverse, weight, out.bf16s(t), width)
                                 : simd::scaled_by(x.f32(t), inverse, weight, out.f32(t), width);
@@ -33,7 +35,8 @@ int64_t rms_norm_forward(const Matrix& out, const RmsNormSaved& saved, const Mat
   return bad;
 }
 
-void rms_norm_backward(const Matrix& d_x, float* d_weight, const Matrix& d_out, const RmsNormSaved& saved, const Matrix& x, const float* weight) {
+void rms_norm_backward(const Matrix& d_x, float* d_weight, const Matrix& d_out, const RmsNormSaved& saved,
+                       const Matrix& x, const float* weight) {
   const int64_t width = x.cols;
   for (int64_t t = 0; t < x.rows; ++t) {
     const float* row = x.f32(t);

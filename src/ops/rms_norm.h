@@ -11,13 +11,14 @@ struct RmsNormSaved {
   float* inverse_rms = nullptr;
 };
 
-// out[T, D] (f32 or bf16) from x[T, D] f32 and weight[D] (nullptr: ones). out may be x. Returns the first row whose mean
-// square is not finite, or −1: the caller knows the layer and says where. Relative error per entry ≤ (D/16 + 8)·2⁻²⁴
-// (the sum of squares runs in at least 16 lanes on AVX-512, 4 on the least machine), plus rounding to bf16.
+// out[T, D] (f32 or bf16) from x[T, D] f32 and weight[D] (nullptr: ones). out may be x. Returns the first row whose
+// mean square is not finite, or −1: the caller knows the layer and says where. Relative error per entry ≤ (D/16 +
+// 8)·2⁻²⁴ (the sum of squares runs in at least 16 lanes on AVX-512, 4 on the least machine), plus rounding to bf16.
 int64_t rms_norm_forward(const Matrix& out, const RmsNormSaved& saved, const Matrix& x, const float* weight, float eps);
 
 // With r = inverse_rms, g = d_out ⊙ weight:  d_x += r·(g − x·r²·mean(g ⊙ x)),  d_weight += Σ_t d_out_t ⊙ x_t·r_t.
 // d_x[T, D], d_weight[D] (nullptr: not wanted), d_out[T, D], x[T, D] all f32; d_x aliases nothing.
-void rms_norm_backward(const Matrix& d_x, float* d_weight, const Matrix& d_out, const RmsNormSaved& saved, const Matrix& x, const float* weight);
+void rms_norm_backward(const Matrix& d_x, float* d_weight, const Matrix& d_out, const RmsNormSaved& saved,
+                       const Matrix& x, const float* weight);
 
 }  // namespace unchain::ops

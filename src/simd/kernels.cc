@@ -14,7 +14,9 @@
 HWY_BEFORE_NAMESPACE();
 namespace unchain::simd::HWY_NAMESPACE {
 
-const char* Target() { return hwy::TargetName(HWY_TARGET); }
+const char* Target() {
+  return hwy::TargetName(HWY_TARGET);
+}
 
 float Max(const float* x, size_t n) {
   const D d;
@@ -43,11 +45,17 @@ float Sum(const float* x, size_t n) {
   return hn::GetLane(hn::SumOfLanes(d, hn::Add(s0, s1)));
 }
 
-float DotF32(const float* x, const float* y, size_t n) { return dot_product(x, y, n); }
-float DotBf16(const bf16* x, const float* y, size_t n) { return dot_product(x, y, n); }
+float DotF32(const float* x, const float* y, size_t n) {
+  return dot_product(x, y, n);
+}
+float DotBf16(const bf16* x, const float* y, size_t n) {
+  return dot_product(x, y, n);
+}
 
 // bf16 entries are summed as rounded: what is stored is what counts.
-HWY_INLINE V rounded(D /*d*/, V v, const float* /*type*/) { return v; }
+HWY_INLINE V rounded(D /*d*/, V v, const float* /*type*/) {
+  return v;
+}
 HWY_INLINE V rounded(D d, V v, const bf16* /*type*/) {
   const hn::Rebind<uint32_t, D> d32;
   const auto bits = hn::BitCast(d32, v);
@@ -79,42 +87,64 @@ HWY_INLINE float exp_sum(const float* x, float offset, Out* out, size_t n) {
   }
   return hn::GetLane(hn::SumOfLanes(d, hn::Add(s0, s1)));
 }
-float ExpSumF32(const float* x, float offset, float* out, size_t n) { return exp_sum(x, offset, out, n); }
-float ExpSumBf16(const float* x, float offset, bf16* out, size_t n) { return exp_sum(x, offset, out, n); }
+float ExpSumF32(const float* x, float offset, float* out, size_t n) {
+  return exp_sum(x, offset, out, n);
+}
+float ExpSumBf16(const float* x, float offset, bf16* out, size_t n) {
+  return exp_sum(x, offset, out, n);
+}
 
 template <class In, class Out>
 HWY_INLINE void scaled(const In* x, float factor, Out* out, size_t n) {
   const V f = hn::Set(D(), factor);
-  transform(out, n, [f](D, V v) HWY_ATTR { return hn::Mul(v, f); }, x);
+  transform(
+      out, n, [f](D, V v) HWY_ATTR { return hn::Mul(v, f); }, x);
 }
-void ScaledF32(const float* x, float factor, float* out, size_t n) { scaled(x, factor, out, n); }
-void ScaledBf16(const float* x, float factor, bf16* out, size_t n) { scaled(x, factor, out, n); }
+void ScaledF32(const float* x, float factor, float* out, size_t n) {
+  scaled(x, factor, out, n);
+}
+void ScaledBf16(const float* x, float factor, bf16* out, size_t n) {
+  scaled(x, factor, out, n);
+}
 
 void Add(float* out, const float* x, size_t n) {
-  transform(out, n, [](D, V a, V b) HWY_ATTR { return hn::Add(a, b); }, out, x);
+  transform(
+      out, n, [](D, V a, V b) HWY_ATTR { return hn::Add(a, b); }, out, x);
 }
 
 template <class T>
 HWY_INLINE void axpy(float* out, float factor, const T* x, size_t n) {
   const V f = hn::Set(D(), factor);
-  transform(out, n, [f](D, V a, V b) HWY_ATTR { return hn::MulAdd(f, b, a); }, out, x);
+  transform(
+      out, n, [f](D, V a, V b) HWY_ATTR { return hn::MulAdd(f, b, a); }, out, x);
 }
-void AxpyF32(float* out, float factor, const float* x, size_t n) { axpy(out, factor, x, n); }
-void AxpyBf16(float* out, float factor, const bf16* x, size_t n) { axpy(out, factor, x, n); }
+void AxpyF32(float* out, float factor, const float* x, size_t n) {
+  axpy(out, factor, x, n);
+}
+void AxpyBf16(float* out, float factor, const bf16* x, size_t n) {
+  axpy(out, factor, x, n);
+}
 
 template <class Out>
 HWY_INLINE void scaled_by(const float* x, float factor, const float* weight, Out* out, size_t n) {
   const V f = hn::Set(D(), factor);
-  transform(out, n, [f](D, V v, V w) HWY_ATTR { return hn::Mul(hn::Mul(v, f), w); }, x, weight);
+  transform(
+      out, n, [f](D, V v, V w) HWY_ATTR { return hn::Mul(hn::Mul(v, f), w); }, x, weight);
 }
-void ScaledByF32(const float* x, float factor, const float* weight, float* out, size_t n) { scaled_by(x, factor, weight, out, n); }
-void ScaledByBf16(const float* x, float factor, const float* weight, bf16* out, size_t n) { scaled_by(x, factor, weight, out, n); }
+void ScaledByF32(const float* x, float factor, const float* weight, float* out, size_t n) {
+  scaled_by(x, factor, weight, out, n);
+}
+void ScaledByBf16(const float* x, float factor, const float* weight, bf16* out, size_t n) {
+  scaled_by(x, factor, weight, out, n);
+}
 
 void ToBf16(const float* x, bf16* out, size_t n) {
-  transform(out, n, [](D, V v) HWY_ATTR { return v; }, x);
+  transform(
+      out, n, [](D, V v) HWY_ATTR { return v; }, x);
 }
 void ToF32(const bf16* x, float* out, size_t n) {
-  transform(out, n, [](D, V v) HWY_ATTR { return v; }, x);
+  transform(
+      out, n, [](D, V v) HWY_ATTR { return v; }, x);
 }
 
 // x·σ(y) = x/(1 + e^−y). For y below −88 the exponential is infinite and the quotient 0, as it should be.
@@ -124,20 +154,32 @@ HWY_INLINE V times_sigmoid(D d, V x, V y) {
 
 template <class Out>
 HWY_INLINE void silu_mul(const float* gate, const float* up, Out* out, size_t n) {
-  transform(out, n, [](D d, V g, V u) HWY_ATTR { return hn::Mul(times_sigmoid(d, g, g), u); }, gate, up);
+  transform(
+      out, n, [](D d, V g, V u) HWY_ATTR { return hn::Mul(times_sigmoid(d, g, g), u); }, gate, up);
 }
-void SiluMulF32(const float* gate, const float* up, float* out, size_t n) { silu_mul(gate, up, out, n); }
-void SiluMulBf16(const float* gate, const float* up, bf16* out, size_t n) { silu_mul(gate, up, out, n); }
+void SiluMulF32(const float* gate, const float* up, float* out, size_t n) {
+  silu_mul(gate, up, out, n);
+}
+void SiluMulBf16(const float* gate, const float* up, bf16* out, size_t n) {
+  silu_mul(gate, up, out, n);
+}
 
 template <class Out>
 HWY_INLINE void gelu_tanh_mul(const float* gate, const float* up, Out* out, size_t n) {
-  transform(out, n, [](D d, V g, V u) HWY_ATTR {
-    const V cubic = hn::MulAdd(hn::Mul(hn::Mul(g, g), g), hn::Set(d, 0.044715f), g);
-    return hn::Mul(times_sigmoid(d, g, hn::Mul(cubic, hn::Set(d, 1.5957691216057308f))), u);
-  }, gate, up);
+  transform(
+      out, n,
+      [](D d, V g, V u) HWY_ATTR {
+        const V cubic = hn::MulAdd(hn::Mul(hn::Mul(g, g), g), hn::Set(d, 0.044715f), g);
+        return hn::Mul(times_sigmoid(d, g, hn::Mul(cubic, hn::Set(d, 1.5957691216057308f))), u);
+      },
+      gate, up);
 }
-void GeluTanhMulF32(const float* gate, const float* up, float* out, size_t n) { gelu_tanh_mul(gate, up, out, n); }
-void GeluTanhMulBf16(const float* gate, const float* up, bf16* out, size_t n) { gelu_tanh_mul(gate, up, out, n); }
+void GeluTanhMulF32(const float* gate, const float* up, float* out, size_t n) {
+  gelu_tanh_mul(gate, up, out, n);
+}
+void GeluTanhMulBf16(const float* gate, const float* up, bf16* out, size_t n) {
+  gelu_tanh_mul(gate, up, out, n);
+}
 
 void RotateHalves(const float* x, const float* cosine, const float* sine, float* out, size_t n) {
   const D d;
@@ -168,9 +210,11 @@ void RotateNeighbours(const float* x, const float* cosine, const float* sine, fl
   }
 }
 
-// Four rows at a time, so that each vector of x serves four rows; `count` is a constant so that the sums stay in registers.
+// Four rows at a time, so that each vector of x serves four rows; `count` is a constant so that the sums stay in
+// registers.
 template <size_t count, class T>
-HWY_INLINE void rows_times_vectors(const T* w, size_t stride, const float* x, float* out, size_t out_stride, size_t rows, size_t k) {
+HWY_INLINE void rows_times_vectors(const T* w, size_t stride, const float* x, float* out, size_t out_stride,
+                                   size_t rows, size_t k) {
   const D d;
   const size_t lanes = hn::Lanes(d);
   size_t r = 0;
@@ -182,7 +226,8 @@ HWY_INLINE void rows_times_vectors(const T* w, size_t stride, const float* x, fl
       const size_t left = std::min(lanes, k - i);
       const bool whole = left == lanes;
       V weights[4];
-      for (size_t j = 0; j < 4; ++j) weights[j] = whole ? load(d, row + j * stride + i) : load_tail(d, row + j * stride + i, left);
+      for (size_t j = 0; j < 4; ++j)
+        weights[j] = whole ? load(d, row + j * stride + i) : load_tail(d, row + j * stride + i, left);
       for (size_t m = 0; m < count; ++m) {
         const V xs = whole ? load(d, x + m * k + i) : load_tail(d, x + m * k + i, left);
         for (size_t j = 0; j < 4; ++j) sums[m * 4 + j] = hn::MulAdd(weights[j], xs, sums[m * 4 + j]);
@@ -198,18 +243,25 @@ HWY_INLINE void rows_times_vectors(const T* w, size_t stride, const float* x, fl
 }
 
 template <class T>
-HWY_INLINE void matrix_vectors(const T* w, size_t stride, const float* x, size_t count, float* out, size_t out_stride, size_t rows, size_t k) {
+HWY_INLINE void matrix_vectors(const T* w, size_t stride, const float* x, size_t count, float* out, size_t out_stride,
+                               size_t rows, size_t k) {
   switch (count) {
-    case 1: return rows_times_vectors<1>(w, stride, x, out, out_stride, rows, k);
-    case 2: return rows_times_vectors<2>(w, stride, x, out, out_stride, rows, k);
-    case 3: return rows_times_vectors<3>(w, stride, x, out, out_stride, rows, k);
-    case 4: return rows_times_vectors<4>(w, stride, x, out, out_stride, rows, k);
+    case 1:
+      return rows_times_vectors<1>(w, stride, x, out, out_stride, rows, k);
+    case 2:
+      return rows_times_vectors<2>(w, stride, x, out, out_stride, rows, k);
+    case 3:
+      return rows_times_vectors<3>(w, stride, x, out, out_stride, rows, k);
+    case 4:
+      return rows_times_vectors<4>(w, stride, x, out, out_stride, rows, k);
   }
 }
-void MatrixVectorsF32(const float* w, size_t stride, const float* x, size_t count, float* out, size_t out_stride, size_t rows, size_t k) {
+void MatrixVectorsF32(const float* w, size_t stride, const float* x, size_t count, float* out, size_t out_stride,
+                      size_t rows, size_t k) {
   matrix_vectors(w, stride, x, count, out, out_stride, rows, k);
 }
-void MatrixVectorsBf16(const bf16* w, size_t stride, const float* x, size_t count, float* out, size_t out_stride, size_t rows, size_t k) {
+void MatrixVectorsBf16(const bf16* w, size_t stride, const float* x, size_t count, float* out, size_t out_stride,
+                       size_t rows, size_t k) {
   matrix_vectors(w, stride, x, count, out, out_stride, rows, k);
 }
 
@@ -281,34 +333,84 @@ HWY_EXPORT(MatrixVectorsBf16);
 HWY_EXPORT(WeightedRowsF32);
 HWY_EXPORT(WeightedRowsBf16);
 
-const char* target_name() { return HWY_DYNAMIC_DISPATCH(Target)(); }
-float max(const float* x, size_t n) { return HWY_DYNAMIC_DISPATCH(Max)(x, n); }
-float sum(const float* x, size_t n) { return HWY_DYNAMIC_DISPATCH(Sum)(x, n); }
-float dot(const float* x, const float* y, size_t n) { return HWY_DYNAMIC_DISPATCH(DotF32)(x, y, n); }
-float dot(const bf16* x, const float* y, size_t n) { return HWY_DYNAMIC_DISPATCH(DotBf16)(x, y, n); }
-float sum_squares(const float* x, size_t n) { return HWY_DYNAMIC_DISPATCH(DotF32)(x, x, n); }
-float exp_sum(const float* x, float offset, float* out, size_t n) { return HWY_DYNAMIC_DISPATCH(ExpSumF32)(x, offset, out, n); }
-float exp_sum(const float* x, float offset, bf16* out, size_t n) { return HWY_DYNAMIC_DISPATCH(ExpSumBf16)(x, offset, out, n); }
-void scale(float* x, float factor, size_t n) { HWY_DYNAMIC_DISPATCH(ScaledF32)(x, factor, x, n); }
-void scaled(const float* x, float factor, float* out, size_t n) { HWY_DYNAMIC_DISPATCH(ScaledF32)(x, factor, out, n); }
-void scaled(const float* x, float factor, bf16* out, size_t n) { HWY_DYNAMIC_DISPATCH(ScaledBf16)(x, factor, out, n); }
-void add(float* out, const float* x, size_t n) { HWY_DYNAMIC_DISPATCH(Add)(out, x, n); }
-void axpy(float* out, float factor, const float* x, size_t n) { HWY_DYNAMIC_DISPATCH(AxpyF32)(out, factor, x, n); }
-void axpy(float* out, float factor, const bf16* x, size_t n) { HWY_DYNAMIC_DISPATCH(AxpyBf16)(out, factor, x, n); }
-void scaled_by(const float* x, float factor, const float* weight, float* out, size_t n) { HWY_DYNAMIC_DISPATCH(ScaledByF32)(x, factor, weight, out, n); }
-void scaled_by(const float* x, float factor, const float* weight, bf16* out, size_t n) { HWY_DYNAMIC_DISPATCH(ScaledByBf16)(x, factor, weight, out, n); }
-void convert(const float* x, bf16* out, size_t n) { HWY_DYNAMIC_DISPATCH(ToBf16)(x, out, n); }
-void convert(const bf16* x, float* out, size_t n) { HWY_DYNAMIC_DISPATCH(ToF32)(x, out, n); }
-void silu_mul(const float* gate, const float* up, float* out, size_t n) { HWY_DYNAMIC_DISPATCH(SiluMulF32)(gate, up, out, n); }
-void silu_mul(const float* gate, const float* up, bf16* out, size_t n) { HWY_DYNAMIC_DISPATCH(SiluMulBf16)(gate, up, out, n); }
-void gelu_tanh_mul(const float* gate, const float* up, float* out, size_t n) { HWY_DYNAMIC_DISPATCH(GeluTanhMulF32)(gate, up, out, n); }
-void gelu_tanh_mul(const float* gate, const float* up, bf16* out, size_t n) { HWY_DYNAMIC_DISPATCH(GeluTanhMulBf16)(gate, up, out, n); }
-void rotate_halves(const float* x, const float* cosine, const float* sine, float* out, size_t n) { HWY_DYNAMIC_DISPATCH(RotateHalves)(x, cosine, sine, out, n); }
-void rotate_neighbours(const float* x, const float* cosine, const float* sine, float* out, size_t n) { HWY_DYNAMIC_DISPATCH(RotateNeighbours)(x, cosine, sine, out, n); }
-void matrix_vectors(const float* w, size_t stride, const float* x, size_t count, float* out, size_t out_stride, size_t rows, size_t k) {
+const char* target_name() {
+  return HWY_DYNAMIC_DISPATCH(Target)();
+}
+float max(const float* x, size_t n) {
+  return HWY_DYNAMIC_DISPATCH(Max)(x, n);
+}
+float sum(const float* x, size_t n) {
+  return HWY_DYNAMIC_DISPATCH(Sum)(x, n);
+}
+float dot(const float* x, const float* y, size_t n) {
+  return HWY_DYNAMIC_DISPATCH(DotF32)(x, y, n);
+}
+float dot(const bf16* x, const float* y, size_t n) {
+  return HWY_DYNAMIC_DISPATCH(DotBf16)(x, y, n);
+}
+float sum_squares(const float* x, size_t n) {
+  return HWY_DYNAMIC_DISPATCH(DotF32)(x, x, n);
+}
+float exp_sum(const float* x, float offset, float* out, size_t n) {
+  return HWY_DYNAMIC_DISPATCH(ExpSumF32)(x, offset, out, n);
+}
+float exp_sum(const float* x, float offset, bf16* out, size_t n) {
+  return HWY_DYNAMIC_DISPATCH(ExpSumBf16)(x, offset, out, n);
+}
+void scale(float* x, float factor, size_t n) {
+  HWY_DYNAMIC_DISPATCH(ScaledF32)(x, factor, x, n);
+}
+void scaled(const float* x, float factor, float* out, size_t n) {
+  HWY_DYNAMIC_DISPATCH(ScaledF32)(x, factor, out, n);
+}
+void scaled(const float* x, float factor, bf16* out, size_t n) {
+  HWY_DYNAMIC_DISPATCH(ScaledBf16)(x, factor, out, n);
+}
+void add(float* out, const float* x, size_t n) {
+  HWY_DYNAMIC_DISPATCH(Add)(out, x, n);
+}
+void axpy(float* out, float factor, const float* x, size_t n) {
+  HWY_DYNAMIC_DISPATCH(AxpyF32)(out, factor, x, n);
+}
+void axpy(float* out, float factor, const bf16* x, size_t n) {
+  HWY_DYNAMIC_DISPATCH(AxpyBf16)(out, factor, x, n);
+}
+void scaled_by(const float* x, float factor, const float* weight, float* out, size_t n) {
+  HWY_DYNAMIC_DISPATCH(ScaledByF32)(x, factor, weight, out, n);
+}
+void scaled_by(const float* x, float factor, const float* weight, bf16* out, size_t n) {
+  HWY_DYNAMIC_DISPATCH(ScaledByBf16)(x, factor, weight, out, n);
+}
+void convert(const float* x, bf16* out, size_t n) {
+  HWY_DYNAMIC_DISPATCH(ToBf16)(x, out, n);
+}
+void convert(const bf16* x, float* out, size_t n) {
+  HWY_DYNAMIC_DISPATCH(ToF32)(x, out, n);
+}
+void silu_mul(const float* gate, const float* up, float* out, size_t n) {
+  HWY_DYNAMIC_DISPATCH(SiluMulF32)(gate, up, out, n);
+}
+void silu_mul(const float* gate, const float* up, bf16* out, size_t n) {
+  HWY_DYNAMIC_DISPATCH(SiluMulBf16)(gate, up, out, n);
+}
+void gelu_tanh_mul(const float* gate, const float* up, float* out, size_t n) {
+  HWY_DYNAMIC_DISPATCH(GeluTanhMulF32)(gate, up, out, n);
+}
+void gelu_tanh_mul(const float* gate, const float* up, bf16* out, size_t n) {
+  HWY_DYNAMIC_DISPATCH(GeluTanhMulBf16)(gate, up, out, n);
+}
+void rotate_halves(const float* x, const float* cosine, const float* sine, float* out, size_t n) {
+  HWY_DYNAMIC_DISPATCH(RotateHalves)(x, cosine, sine, out, n);
+}
+void rotate_neighbours(const float* x, const float* cosine, const float* sine, float* out, size_t n) {
+  HWY_DYNAMIC_DISPATCH(RotateNeighbours)(x, cosine, sine, out, n);
+}
+void matrix_vectors(const float* w, size_t stride, const float* x, size_t count, float* out, size_t out_stride,
+                    size_t rows, size_t k) {
   HWY_DYNAMIC_DISPATCH(MatrixVectorsF32)(w, stride, x, count, out, out_stride, rows, k);
 }
-void matrix_vectors(const bf16* w, size_t stride, const float* x, size_t count, float* out, size_t out_stride, size_t rows, size_t k) {
+void matrix_vectors(const bf16* w, size_t stride, const float* x, size_t count, float* out, size_t out_stride,
+                    size_t rows, size_t k) {
   HWY_DYNAMIC_DISPATCH(MatrixVectorsBf16)(w, stride, x, count, out, out_stride, rows, k);
 }
 

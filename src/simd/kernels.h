@@ -1,8 +1,8 @@
-// The vector kernels: each picks, once per process, the best instruction set of the machine (Highway's dynamic dispatch).
-// All work on contiguous arrays, need no alignment, accept any length including 0, and never allocate or throw. Sums are
-// accumulated in f32 in several lanes, so their rounding error grows with n/16 rather than n. This folder alone includes
-// Highway. Every kernel is checked, on every instruction set of the machine, against plain double-precision loops in
-// tests/simd.
+// The vector kernels: each picks, once per process, the best instruction set of the machine (Highway's dynamic
+// dispatch). All work on contiguous arrays, need no alignment, accept any length including 0, and never allocate or
+// throw. Sums are accumulated in f32 in several lanes, so their rounding error grows with n/16 rather than n. This
+// folder alone includes Highway. Every kernel is checked, on every instruction set of the machine, against plain
+// double-precision loops in tests/simd.
 #pragma once
 
 #include <cstddef>
@@ -30,7 +30,8 @@ float sum_squares(const float* x, size_t n);
 // out_i = e^(x_i − offset), returns Σ out_i. out may be x. Relative error of an entry below 4e-7 for arguments in
 // [−87, 0]; below −104 the entry is 0.
 float exp_sum(const float* x, float offset, float* out, size_t n);
-// The same with each entry rounded to bf16; the sum is that of the rounded entries, so that they sum to 1 after division.
+// The same with each entry rounded to bf16; the sum is that of the rounded entries, so that they sum to 1 after
+// division.
 float exp_sum(const float* x, float offset, bf16* out, size_t n);
 
 // --- element by element ----------------------------------------------------------------------------------------------
@@ -66,11 +67,13 @@ void rotate_halves(const float* x, const float* cosine, const float* sine, float
 void rotate_neighbours(const float* x, const float* cosine, const float* sine, float* out, size_t n);
 
 // --- matrix times few vectors ----------------------------------------------------------------------------------------
-// out[m][r] = Σ_k w[r][k]·x[m][k] for r < rows, m < count ≤ kMaxVectors: a block of rows of y = x Wᵀ, bound by reading w.
-// w rows are `stride` elements apart, x rows k, out rows out_stride. bf16 weights keep x in f32.
+// out[m][r] = Σ_k w[r][k]·x[m][k] for r < rows, m < count ≤ kMaxVectors: a block of rows of y = x Wᵀ, bound by reading
+// w. w rows are `stride` elements apart, x rows k, out rows out_stride. bf16 weights keep x in f32.
 inline constexpr size_t kMaxVectors = 4;
-void matrix_vectors(const float* w, size_t stride, const float* x, size_t count, float* out, size_t out_stride, size_t rows, size_t k);
-void matrix_vectors(const bf16* w, size_t stride, const float* x, size_t count, float* out, size_t out_stride, size_t rows, size_t k);
+void matrix_vectors(const float* w, size_t stride, const float* x, size_t count, float* out, size_t out_stride,
+                    size_t rows, size_t k);
+void matrix_vectors(const bf16* w, size_t stride, const float* x, size_t count, float* out, size_t out_stride,
+                    size_t rows, size_t k);
 
 // out[i] = Σ_j p[j]·v[j][i] for i < width: a weighted sum of `rows` rows, `stride` elements apart.
 void weighted_rows(const float* p, const float* v, size_t stride, float* out, size_t rows, size_t width);

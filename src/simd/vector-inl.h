@@ -1,5 +1,6 @@
-// The pieces that kernels are written with, once for each instruction set: loading and storing f32 or bf16 as f32 vectors,
-// and loops over arrays whose last, incomplete vector goes through a small buffer. Include after hwy/highway.h.
+// The pieces that kernels are written with, once for each instruction set: loading and storing f32 or bf16 as f32
+// vectors, and loops over arrays whose last, incomplete vector goes through a small buffer. Include after
+// hwy/highway.h.
 #if defined(UNCHAIN_SIMD_VECTOR_INL_H_) == defined(HWY_TARGET_TOGGLE)  // once per target, by Highway's convention
 #ifdef UNCHAIN_SIMD_VECTOR_INL_H_
 #undef UNCHAIN_SIMD_VECTOR_INL_H_
@@ -20,14 +21,18 @@ namespace hn = hwy::HWY_NAMESPACE;
 using D = hn::ScalableTag<float>;
 using V = hn::Vec<D>;
 
-HWY_INLINE V load(D d, const float* p) { return hn::LoadU(d, p); }
+HWY_INLINE V load(D d, const float* p) {
+  return hn::LoadU(d, p);
+}
 HWY_INLINE V load(D d, const bf16* p) {
   const hn::Rebind<uint16_t, D> d16;
   const hn::Rebind<uint32_t, D> d32;
   return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(d32, hn::LoadU(d16, reinterpret_cast<const uint16_t*>(p)))));
 }
 
-HWY_INLINE void store(D d, V v, float* p) { hn::StoreU(v, d, p); }
+HWY_INLINE void store(D d, V v, float* p) {
+  hn::StoreU(v, d, p);
+}
 // Rounds to nearest, ties to even, like to_bf16() (which also keeps NaNs; here a NaN may become infinity).
 HWY_INLINE void store(D d, V v, bf16* p) {
   const hn::Rebind<uint16_t, D> d16;

@@ -10,15 +10,17 @@ namespace unchain {
 namespace {
 
 constexpr std::array<DTypeInfo, 20> kInfo = {{
-    {"f32", 1, 4},   {"f16", 1, 2},   {"bf16", 1, 2},   {"f64", 1, 8},    {"i8", 1, 1},
-    {"i16", 1, 2},   {"i32", 1, 4},   {"i64", 1, 8},    {"u8", 1, 1},     {"bool", 1, 1},
-    {"q4_0", 32, 18}, {"q4_1", 32, 20}, {"q5_0", 32, 22}, {"q5_1", 32, 24}, {"q8_0", 32, 34},
+    {"f32", 1, 4},     {"f16", 1, 2},      {"bf16", 1, 2},     {"f64", 1, 8},      {"i8", 1, 1},
+    {"i16", 1, 2},     {"i32", 1, 4},      {"i64", 1, 8},      {"u8", 1, 1},       {"bool", 1, 1},
+    {"q4_0", 32, 18},  {"q4_1", 32, 20},   {"q5_0", 32, 22},   {"q5_1", 32, 24},   {"q8_0", 32, 34},
     {"q2_k", 256, 84}, {"q3_k", 256, 110}, {"q4_k", 256, 144}, {"q5_k", 256, 176}, {"q6_k", 256, 210},
 }};
 
 }  // namespace
 
-const DTypeInfo& info(DType type) noexcept { return kInfo[static_cast<size_t>(type)]; }
+const DTypeInfo& info(DType type) noexcept {
+  return kInfo[static_cast<size_t>(type)];
+}
 
 DType parse_dtype(std::string_view name) {
   std::string lower(name), all;

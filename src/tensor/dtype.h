@@ -7,7 +7,28 @@
 
 namespace unchain {
 
-enum class DType : uint8_t { f32, f16, bf16, f64, i8, i16, i32, i64, u8, boolean, q4_0, q4_1, q5_0, q5_1, q8_0, q2_k, q3_k, q4_k, q5_k, q6_k };
+enum class DType : uint8_t {
+  f32,
+  f16,
+  bf16,
+  f64,
+  i8,
+  i16,
+  i32,
+  i64,
+  u8,
+  boolean,
+  q4_0,
+  q4_1,
+  q5_0,
+  q5_1,
+  q8_0,
+  q2_k,
+  q3_k,
+  q4_k,
+  q5_k,
+  q6_k
+};
 
 // Quantised types store blocks of `elements` values in `bytes` bytes; the plain ones are blocks of one.
 struct DTypeInfo {
@@ -25,7 +46,9 @@ struct bf16 {
   uint16_t bits = 0;
 };
 
-inline float to_f32(bf16 x) noexcept { return std::bit_cast<float>(static_cast<uint32_t>(x.bits) << 16); }
+inline float to_f32(bf16 x) noexcept {
+  return std::bit_cast<float>(static_cast<uint32_t>(x.bits) << 16);
+}
 
 // Rounds to nearest, ties to even; a NaN stays a NaN.
 inline bf16 to_bf16(float x) noexcept {

@@ -18,7 +18,11 @@ struct Matrix {
   Matrix(float* values, int64_t row_count, int64_t col_count, int64_t row_stride = 0)
       : data(values), type(DType::f32), rows(row_count), cols(col_count), stride(row_stride ? row_stride : col_count) {}
   Matrix(bf16* values, int64_t row_count, int64_t col_count, int64_t row_stride = 0)
-      : data(values), type(DType::bf16), rows(row_count), cols(col_count), stride(row_stride ? row_stride : col_count) {}
+      : data(values),
+        type(DType::bf16),
+        rows(row_count),
+        cols(col_count),
+        stride(row_stride ? row_stride : col_count) {}
 
   float* f32(int64_t row = 0) const { return static_cast<float*>(data) + row * stride; }
   bf16* bf16s(int64_t row = 0) const { return static_cast<bf16*>(data) + row * stride; }

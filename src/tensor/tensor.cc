@@ -19,14 +19,17 @@ int64_t element_count(const Shape& shape) {
   return count;
 }
 
-std::string to_string(const Shape& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
+std::string to_string(const Shape& shape) {
+  return fmt::format("[{}]", fmt::join(shape, ", "));
+}
 
 int64_t byte_count(DType type, const Shape& shape) {
   const DTypeInfo& block = info(type);
   const int64_t count = element_count(shape);
   const int64_t row = shape.empty() ? 1 : shape.back();
   if (row % block.elements != 0) {
-    fail(ErrorCode::shape, "shape {}: type {} needs rows of a multiple of {} elements", to_string(shape), block.name, block.elements);
+    fail(ErrorCode::shape, "shape {}: type {} needs rows of a multiple of {} elements", to_string(shape), block.name,
+         block.elements);
   }
   int64_t bytes = 0;
   if (__builtin_mul_overflow(count / block.elements, block.bytes, &bytes)) {

@@ -42,7 +42,8 @@ template <class T>
 class Buffer {
  public:
   Buffer() = default;
-  explicit Buffer(size_t count) : data_(static_cast<T*>(::operator new(count * sizeof(T) + 64, std::align_val_t{64}))), size_(count) {}
+  explicit Buffer(size_t count)
+      : data_(static_cast<T*>(::operator new (count * sizeof(T) + 64, std::align_val_t{64}))), size_(count) {}
   T* data() { return data_.get(); }
   const T* data() const { return data_.get(); }
   size_t size() const { return size_; }
@@ -56,7 +57,7 @@ class Buffer {
 
  private:
   struct Free {
-    void operator()(T* p) const { ::operator delete(p, std::align_val_t{64}); }
+    void operator()(T* p) const { ::operator delete (p, std::align_val_t{64}); }
   };
   std::unique_ptr<T, Free> data_;
   size_t size_ = 0;

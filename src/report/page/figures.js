@@ -103,9 +103,9 @@ const kOverview = {
     const colors = theme();
     const values = entries.map((e) => e.mean);
     const signed = Math.min(...values) < 0;
-    const top = Math.max(...values.map(Math.abs), 1e-300);
+    const top = Math.max(...values.map(Math.abs));
     const bounded = (unit === "share" || state.measure === "entropy_normalised") && top <= 1;
-    const limit = bounded ? 1 : top;
+    const limit = bounded || !top ? 1 : top;
     const text = (h) => report.layers.map((_, l) => {
       const value = report.value(l, h, state.measure);
       return `${report.where({layer: l, head: h})}<br>${value ? plotText(formatMeasured(value, unit)).replace(" (", "<br>(") : "no value"}`;
@@ -170,6 +170,17 @@ function sinkSentence(report) {
     (rest ? `, and ${formatNumber(rest.mean)} of the row sum is left for all other tokens.` : ".");
 }
 
+// Where weight and contribution differ most, by layer.
+function sinkGapSentence(report) {
+  const weights = report.layerMeans("sink_mass");
+  const weighted = report.layerMeans("sink_mass_value_weighted");
+  const gaps = indices(weights.length).filter((l) => weights[l] !== null && weighted[l] !== null)
+    .sort((a, b) => Math.abs(weights[b] - weighted[b]) - Math.abs(weights[a] - weighted[a]));
+  if (!gaps.length) return " The values are not known here, so only the weights are shown.";
+  const l = gaps[0];
+  return ` Averaged over heads the two differ most in layer ${report.layerIds[l]}: ${formatShare(weights[l])} of the weight, ${formatShare(weighted[l])} value-weighted.`;
+}
+
 const kMass = {
   id: "mass",
   title: "Mass on the first token, and what it brings",
@@ -181,12 +192,11 @@ const kMass = {
     if (!keys.includes("sink_mass")) return {missing: "the mass on the first token was not measured."};
     const colors = theme().series;
     const names = {sink_mass: "weight", sink_mass_value_weighted: "value-weighted", row_sum_without_first: "row sum without it"};
-    const missing = keys.includes("sink_mass_value_weighted") ? "" : " The values are not known here, so only the weights are shown.";
     return {
       traces: keys.flatMap((key, i) => dotsAndLine(report, key, names[key], colors[i], (i - (keys.length - 1) / 2) * 0.24, i === 2 ? "dot" : "solid")),
       layout: {xaxis: layerAxis(report, width), yaxis: {title: {text: "Share of the row"}, rangemode: "tozero"}},
       height: 380,
-      sentence: sinkSentence(report) + missing,
+      sentence: sinkSentence(report) + sinkGapSentence(report),
       label: "Mass on the first token by layer, as weight and value-weighted",
       table: meansTable(report, "first-token", keys),
     };
@@ -206,7 +216,7 @@ function rankKeys(report, place, rank) {
 function rankSentence(report, keys) {
   const entries = report.each(keys.measured);
   const average = mean(entries.map((e) => e.mean));
-  const parts = [`The maps have ${formatNumber(average)} on average over ${entries.length} heads`];
+  const parts = [`${measureOf(keys.measured).name}: ${formatNumber(average)} on average over ${entries.length === 1 ? "one head" : `${entries.length} heads`}`];
   const {least, most} = extremes(entries);
   if (entries.length > 1) parts[0] += ` (${formatNumber(least.mean)} in ${report.where(least)} to ${formatNumber(most.mean)} in ${report.where(most)})`;
   const pairs = keys.permuted ? entries.flatMap((e) => {
@@ -214,11 +224,11 @@ function rankSentence(report, keys) {
     return other ? [[e.mean, other.mean]] : [];
   }) : [];
   if (pairs.length) {
-    parts.push(`the same weights in random places ${formatNumber(mean(pairs.map((p) => p[1])))}`);
+    parts.push(`for the same weights in random places ${formatNumber(mean(pairs.map((p) => p[1])))}`);
     parts.push(`${pairs.filter((p) => p[0] < p[1]).length} of ${pairs.length} heads lie below that reference`);
   }
   const uniform = keys.uniform ? report.each(keys.uniform) : [];
-  if (uniform.length) parts.push(`the uniform map has ${formatNumber(mean(uniform.map((e) => e.mean)))}`);
+  if (uniform.length) parts.push(`for the uniform map ${formatNumber(mean(uniform.map((e) => e.mean)))}`);
   return parts.join("; ") + ".";
 }
 
@@ -322,7 +332,7 @@ function summarySentences(report) {
   for (const place of ["block_", ""]) {
     const keys = rankKeys(report, place, "rank_entropy");
     if (!keys.measured) continue;
-    lines.push(`Entropy rank of the ${place ? "block" : "whole map"}. ${rankSentence(report, keys)}`);
+    lines.push(rankSentence(report, keys));
     break;
   }
   if (has("induction_mass")) {

@@ -59,36 +59,43 @@ function measureOf(key) {
   return {name: key.replaceAll("_", " "), group: "Other", unit: "number", text: "No definition is known to this page."};
 }
 
-// A number for people: three significant digits, no exponent between 1e-4 and 1e6.
-function formatNumber(x) {
+// A number for people: about three significant digits (and `more`), no power of ten between 1e-4 and 1e6.
+function formatNumber(x, more = 0) {
   if (!Number.isFinite(x)) return "–";
   const size = Math.abs(x);
-  if (size !== 0 && (size < 1e-4 || size >= 1e6)) return x.toExponential(2).replace("-", "−");
+  if (size !== 0 && (size < 1e-4 || size >= 1e6)) {
+    const [digits, power] = x.toExponential(2 + more).split("e");
+    const raised = power.replace("+", "").replace(/[-0-9]/g, (c) => (c === "-" ? "⁻" : "⁰¹²³⁴⁵⁶⁷⁸⁹"[c]));
+    return `${digits.replace("-", "−")}·10${raised}`;
+  }
   const digits = size >= 100 ? 0 : size >= 10 ? 1 : size >= 1 ? 2 : 3;
-  return x.toFixed(digits).replace(/^-(?=0(\.0+)?$)/, "").replace("-", "−");
+  return x.toFixed(digits + more).replace("-", "−");
 }
 
-function formatShare(x) {
+function formatShare(x, more = 0) {
   if (!Number.isFinite(x)) return "–";
   const percent = 100 * x;
   const size = Math.abs(percent);
+  const write = (digits) => `${percent.toFixed(digits + more).replace("-", "−")}\u00a0%`;
   if (size >= 1e6) return `${formatNumber(percent)}\u00a0%`;
-  if (size > 99 && size < 100) return `${percent.toFixed(1).replace("-", "−")}\u00a0%`;
-  if (size !== 0 && size < 0.01) return percent < 0 ? "about 0\u00a0%" : "under 0.01\u00a0%";
-  return `${percent.toFixed(size >= 9.95 || size === 0 ? 0 : size >= 0.095 ? 1 : 2).replace("-", "−")}\u00a0%`;
+  if (size !== 0 && size < 0.01 && !more) return percent < 0 ? "about 0\u00a0%" : "under 0.01\u00a0%";
+  if (size > 99.9 && size < 100 && !more) return percent < 0 ? "about −100\u00a0%" : "over 99.9\u00a0%";
+  if (size > 99 && size < 100) return write(1);
+  return write(size >= 9.95 || size === 0 ? 0 : size >= 0.095 ? 1 : 2);
 }
 
-function formatValue(x, unit) {
-  if (unit === "share") return formatShare(x);
-  return unit === "nats" ? `${formatNumber(x)}\u00a0nats` : formatNumber(x);
+function formatValue(x, unit, more = 0) {
+  if (unit === "share") return formatShare(x, more);
+  return unit === "nats" ? `${formatNumber(x, more)}\u00a0nats` : formatNumber(x, more);
 }
 
-// "0.43 (95\u00a0% interval 0.40 to 0.45)"; without the interval where there is none.
+// "0.43 (95 % interval 0.40 to 0.45)"; without the interval where there is none, with more digits where it is narrow.
 function formatMeasured(value, unit) {
   if (!value) return "no value";
   const text = formatValue(value.mean, unit);
   if (value.low === null || value.high === null || value.low === value.high) return text;
-  const [low, high] = [formatValue(value.low, unit), formatValue(value.high, unit)];
+  const more = formatValue(value.low, unit) === formatValue(value.high, unit) ? 2 : 0;
+  const [low, high] = [formatValue(value.low, unit, more), formatValue(value.high, unit, more)];
   const sign = unit === "share" ? "\u00a0%" : unit === "nats" ? "\u00a0nats" : "";
   return `${text} (95\u00a0% interval ${low.endsWith(sign) && high.endsWith(sign) ? low.slice(0, low.length - sign.length) : low} to ${high})`;
 }

@@ -1,0 +1,64 @@
+// A pretrained language model: text in, likelihoods and attention maps out.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "unchain/error.h"
+
+namespace unchain {
+
+// What weights and matrix products are computed in; accumulation, softmax and norms are always f32.
+enum class Precision {
+  fastest,  // bf16 where the processor multiplies it in hardware, else f32
+  f32,
+  bf16,
+};
+
+// The attention weights of one head: row i holds how query position i weighs the keys 0 … tokens − 1; those after i are
+// 0.
+struct AttentionMap {
+  int64_t tokens = 0;
+  std::vector<float> weights;  // [tokens, tokens], row-major
+
+  float at(int64_t query, int64_t key) const { return weights[static_cast<size_t>(query * tokens + key)]; }
+};
+
+// A loaded model with its tokenizer. Immutable: copies share the weights, and threads may use one object together.
+// All functions throw unchain::Error.
+class LanguageModel {
+ public:
+  // A GGUF file, or a folder with config.json and safetensors. Errors: io, format, shape, unsupported.
+  static LanguageModel load(const std::string& path, Precision precision = Precision::fastest);
+
+  int64_t layers() const;
+  int64_t heads() const;  // query heads a layer
+  int64_t vocabulary() const;
+
+  // Token ids of a text, with the beginning-of-sequence token where the model adds one. Any bytes are accepted.
+  std::vector<int32_t> tokenize(std::string_view text) const;
+  // The bytes that these ids stand for. Error: usage for an id outside the vocabulary.
+  std::string detokenize(const std::vector<int32_t>& ids) const;
+
+  // Negative log-likelihood, in nats, of each token after the first: ids.size() − 1 numbers. Errors: usage (no ids, an
+  // id outside the vocabulary); numeric.
+  std::vector<double> score(const std::vector<int32_t>& ids) const;
+  // Logits [vocabulary] of the token after these. Errors as score().
+  std::vector<float> next_logits(const std::vector<int32_t>& ids) const;
+  // The map of one head, both counted from 0, when the model reads these ids. Errors as score(); usage for a layer or
+  // head that the model has not.
+  AttentionMap capture(const std::vector<int32_t>& ids, int64_t layer, int64_t head) const;
+
+ private:
+  struct State;
+  explicit LanguageModel(std::shared_ptr<const State> state);
+  std::shared_ptr<const State> state_;
+};
+
+// Sets the threads that all models of this process use; 0: one a processor. Error: usage if negative.
+void set_threads(int threads);
+
+}  // namespace unchain

@@ -1,0 +1,11 @@
+// The version of the library.
+#pragma once
+
+#define UNCHAIN_VERSION "0.1.0"
+
+namespace unchain {
+
+// The version that is linked, for example "0.1.0".
+const char* version() noexcept;
+
+}  // namespace unchain

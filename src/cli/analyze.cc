@@ -1,0 +1,230 @@
+#include <chrono>
+
+#include "analysis/maps_file.h"
+#include "analysis/results_json.h"
+#include "base/check.h"
+#include "base/file.h"
+#include "base/thread.h"
+#include "cli/program.h"
+#include "cli/text_source.h"
+#include "eval/windows.h"
+#include "model/context.h"
+#include "report/page.h"
+#include "report/table.h"
+#include "unchain/version.h"
+
+namespace unchain::cli {
+namespace {
+
+struct Options {
+  std::string out, maps, ids_file;
+  int64_t window = 512, windows = 8;
+  std::vector<std::string> metrics;
+};
+
+std::string show(const std::optional<analysis::Summary>& value) {
+  return value ? fmt::format("{:.4g} [{:.4g}, {:.4g}]", value->mean, value->low, value->high) : "-";
+}
+
+// The summary over all heads, and which head is the extreme one.
+std::string summary_table(const analysis::AnalysisResults& results) {
+  report::TextTable table;
+  table.column("measure").column("mean over heads [95 %]").column("highest head").column("lowest head");
+  const auto extreme = [](const std::optional<analysis::Extreme>& e) {
+    return e ? fmt::format("{:.4g} (layer {}, head {})", e->value, e->layer, e->head) : "-";
+  };
+  for (size_t m = 0; m < analysis::kMeasureCount; ++m) {
+    const auto& value = results.summary[0][m];
+    if (value)
+      table.row({std::string(analysis::info(static_cast<analysis::Measure>(m)).name), show(value),
+                 extreme(results.highest[m]), extreme(results.lowest[m])});
+  }
+  if (results.cosine_distance) table.row({"cosine_distance", show(results.cosine_distance), "-", "-"});
+  if (results.cka) table.row({"cka", show(results.cka), "-", "-"});
+  return table.text();
+}
+
+void write_outputs(const Common& common, const Options& options, const analysis::AnalysisResults& results,
+                   const analysis::Selection& selection, analysis::ResultsHeader header) {
+  header.command = "analyze";
+  header.version = UNCHAIN_VERSION;
+  const nlohmann::json json = analysis::results_json(results, selection, header);
+  const std::filesystem::path folder = options.out;
+  write_text(folder / "results.json", json.dump(1) + "\n");
+  report::PageOptions page;
+  page.plotly = report::find_plotly(program_folder());
+  report::write_page(folder / "report.html", json, analysis::page_extras(results), page);
+  if (page.plotly.empty())
+    std::fprintf(stderr, "warning: plotly.min.js was not found, so the page has tables only; run tools/setup plotly\n");
+  print_result(common, json,
+               summary_table(results) + fmt::format("\nfigures  {}\npage     {}\n", (folder / "results.json").string(),
+                                                    (folder / "report.html").string()));
+}
+
+void make_folder(const std::string& path) {
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  if (error || !std::filesystem::is_directory(path))
+    fail(ErrorCode::io, "{}: cannot make the folder: {}", path, error ? error.message() : "a file has that name");
+}
+
+void run_maps(const Common& common, const Options& options) {
+  const auto selection = analysis::parse_selection(options.metrics);
+  const analysis::MapsFile file = analysis::MapsFile::open(options.maps);
+  make_folder(options.out);
+  analysis::AnalysisOptions settings;
+  settings.selection = selection;
+  settings.seed = common.seed;
+  const auto results = analysis::analyze_maps(file, settings);
+  const nlohmann::json model = {{"name", file.model().empty() ? options.maps : file.model()}};
+  write_outputs(common, options, results, selection,
+                {"",
+                 "",
+                 {{"maps", options.maps},
+                  {"windows", 1},
+                  {"window", file.tokens()},
+                  {"seed", common.seed},
+                  {"threads", threads()}},
+                 model});
+}
+
+// The windows of the text or ids: disjoint, all of one length. A text that is too short for one shrinks the window.
+std::vector<std::vector<int32_t>> make_windows(const std::vector<int32_t>& text, int32_t bos, Options& options) {
+  const int64_t front = bos >= 0 ? 1 : 0, have = static_cast<int64_t>(text.size());
+  if (options.window < 4) fail(ErrorCode::usage, "--window {}: expected at least 4 tokens", options.window);
+  if (options.windows < 1) fail(ErrorCode::usage, "--windows {}: expected at least 1", options.windows);
+  if (have + front < options.window) {
+    if (have + front < 4) fail(ErrorCode::format, "text: has {} tokens, at least 4 are needed", have + front);
+    std::fprintf(stderr, "note: the text has only %ld tokens, so --window shrinks from %ld to that\n",
+                 static_cast<long>(have + front), static_cast<long>(options.window));
+    options.window = have + front;
+  }
+  const int64_t room = options.window - front, whole = have / room;
+  if (whole < options.windows) {
+    std::fprintf(stderr, "note: the text fills %ld windows of %ld tokens, not %ld\n", static_cast<long>(whole),
+                 static_cast<long>(options.window), static_cast<long>(options.windows));
+    options.windows = whole;
+  }
+  eval::WindowOptions cut;
+  cut.window = options.window;
+  cut.max_windows = options.windows;
+  std::vector<std::vector<int32_t>> result;
+  for (eval::Window& window : eval::cut_windows(text, bos, cut)) result.push_back(std::move(window.ids));
+  return result;
+}
+
+void run_model(const Common& common, const TextSource& source, Options options) {
+  const auto selection = analysis::parse_selection(options.metrics);
+  const model::ModelFile file = model::ModelFile::open(common.model);
+  std::unique_ptr<tokenizer::Tokenizer> tokenizer;
+  std::vector<int32_t> text;
+  int32_t bos = -1;
+  if (!options.ids_file.empty()) {
+    if (source.has_text() || source.has_file())
+      fail(ErrorCode::usage, "--ids: takes the place of a text, give one of them");
+    text = read_ids(options.ids_file);
+    try {
+      tokenizer = open_tokenizer(file, common);  // only for the pieces on the page
+    } catch (const Error& error) {
+      std::fprintf(stderr, "note: no tokenizer, so the page shows ids (%s)\n", error.what());
+    }
+  } else {
+    tokenizer = open_tokenizer(file, common);
+    bos = tokenizer->add_bos ? tokenizer->bos : -1;
+    text = tokenizer->encode(read_source_text(source), common.control());
+  }
+  const auto windows = make_windows(text, bos, options);
+  make_folder(options.out);
+  const auto model = model::load(file, common.type());
+  const model::Config& c = model->config;
+  analysis::AnalysisOptions settings;
+  settings.selection = selection;
+  settings.seed = common.seed;
+  Progress progress("analyze", "layers", 1);
+  const size_t steps = windows.size() * c.layers.size();
+  settings.progress = [&](int64_t window, int layer) {
+    progress.show(static_cast<size_t>(window) * c.layers.size() + static_cast<size_t>(layer) + 1, steps);
+  };
+  analysis::MapAnalyzer analyzer(settings);
+  model::Context context(model, options.window);
+  const attention::Taps taps{{&analyzer}, {}};
+  const auto start = std::chrono::steady_clock::now();
+  for (const std::vector<int32_t>& ids : windows) {
+    std::vector<std::string> pieces;
+    for (const int32_t id : ids)
+      pieces.push_back(tokenizer && id < tokenizer->size() ? tokenizer->decode({id}) : std::to_string(id));
+    analyzer.begin_window(static_cast<int64_t>(ids.size()), ids, pieces);
+    context.truncate(0);
+    context.extend(ids, -1, &taps);
+    analyzer.end_window();
+  }
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  nlohmann::json run = describe_run(common, model->dtype);
+  run.update({{"text", source.has_file()          ? source.file
+                       : options.ids_file.empty() ? "--text"
+                                                  : options.ids_file},
+              {"window", options.window},
+              {"windows", windows.size()},
+              {"bos", bos >= 0},
+              {"seed", common.seed},
+              {"seconds", seconds}});
+  const nlohmann::json about = {{"name", std::filesystem::path(common.model).filename().string()},
+                                {"architecture", c.architecture->name},
+                                {"attention", "softmax"},
+                                {"parameters", model->parameters()},
+                                {"layers", c.layer_count()},
+                                {"heads", c.heads},
+                                {"kv_heads", c.kv_heads},
+                                {"head_dim", c.head_dim},
+                                {"vocabulary", c.vocabulary}};
+  write_outputs(common, options, analyzer.results(), selection, {"", "", run, about});
+}
+
+}  // namespace
+
+void add_analyze(CLI::App& app) {
+  auto* command = app.add_subcommand(
+      "analyze", "measure every attention head over windows of a text; writes results.json and report.html");
+  auto common = std::make_shared<Common>();
+  auto source = std::make_shared<TextSource>();
+  auto options = std::make_shared<Options>();
+  command->add_option("model", common->model, "GGUF file, Hugging Face folder, or run folder; not with --maps")
+      ->type_name("MODEL");
+  add_text_source(*command, *source, false, true);
+  command->add_option("--ids", options->ids_file, "file of token ids in place of a text, taken as they are")
+      ->type_name("FILE")
+      ->group("Text");
+  command
+      ->add_option("--maps", options->maps,
+                   "analyse the maps of this file (safetensors) in place of a model; docs/maps-from-pytorch.md")
+      ->type_name("FILE")
+      ->group("Text");
+  add_text_reading(*command, *common);
+  command->add_option("--window", options->window, "tokens of a window")->default_val(512)->group("Windows");
+  command->add_option("--windows", options->windows, "how many windows")->default_val(8)->group("Windows");
+  command
+      ->add_option("--metrics", options->metrics,
+                   "what to measure: all, groups (rows, rank, block, references, redundancy) or measures by name")
+      ->delimiter(',')
+      ->type_name("NAME,…")
+      ->group("Measures");
+  command->add_option("-o,--out", options->out, "folder for results.json and report.html")
+      ->required()
+      ->type_name("DIR")
+      ->group("Output");
+  add_seed(*command, *common);
+  add_compute(*command, *common);
+  add_output(*command, *common);
+  command->callback([common, source, options] {
+    set_threads(common->threads);
+    if (!options->maps.empty()) {
+      if (!common->model.empty() || source->has_text())
+        fail(ErrorCode::usage, "--maps: takes the place of MODEL and text");
+      return run_maps(*common, *options);
+    }
+    if (common->model.empty()) fail(ErrorCode::usage, "analyze: give a MODEL, or --maps FILE");
+    run_model(*common, *source, *options);
+  });
+}
+
+}  // namespace unchain::cli

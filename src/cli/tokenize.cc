@@ -1,0 +1,35 @@
+#include "base/check.h"
+#include "cli/text_source.h"
+#include "report/table.h"
+
+namespace unchain::cli {
+namespace {
+
+void run(const Common& common, const TextSource& source) {
+  const model::ModelFile file = model::ModelFile::open(common.model);
+  const auto tokenizer = open_tokenizer(file, common);
+  const std::vector<int32_t> ids = tokenizer->encode_with_bos(read_source_text(source), common.control());
+  nlohmann::json pieces = nlohmann::json::array();
+  std::string text;
+  for (const int32_t id : ids) {
+    pieces.push_back(tokenizer->piece(id));
+    text += fmt::format("{:>8}  {}\n", id, report::printable(tokenizer->piece(id)));
+  }
+  print_result(common, {{"ids", ids}, {"pieces", pieces}, {"tokenizer", tokenizer->kind}}, text);
+}
+
+}  // namespace
+
+void add_tokenize(CLI::App& app) {
+  auto* command =
+      app.add_subcommand("tokenize", "the ids and pieces that a model sees of a text, BOS included where it adds one");
+  auto common = std::make_shared<Common>();
+  auto source = std::make_shared<TextSource>();
+  add_model(*command, *common);
+  add_text_source(*command, *source, false, true);
+  add_text_reading(*command, *common);
+  add_output(*command, *common);
+  command->callback([common, source] { run(*common, *source); });
+}
+
+}  // namespace unchain::cli
