@@ -259,6 +259,30 @@ TEST_F(SlowPageInBrowser, ControlsChangeWhatIsShown) {
   EXPECT_EQ(seen["pictures"]["map"]["ticks"].size(), 5u);
 }
 
+TEST_F(SlowPageInBrowser, NumbersReadWell) {
+  const json seen = look_at(write(synthetic(1, 1, 1), options_), 900, R"(
+    const {formatNumber, formatShare, formatMeasured, showToken, csv, measureOf} = win;
+    extra.numbers = [0, 1, 12.34, 123.4, 0.05, -0.5, 3.88e-5, -2e300, NaN].map((x) => formatNumber(x));
+    extra.shares = [0, 1, 0.93, 0.0312, 0.9949, 0.99999, 1e-9, -1e-9, -0.2, 1e9].map((x) => formatShare(x));
+    extra.measured = [[0.93, 0.91, 0.95], [0.4, 0.3964, 0.4024], [0.5, 0.5, 0.5], [0.5, null, null]].map(([mean, low, high]) => formatMeasured({mean, low, high}, "share"));
+    extra.tokens = [" a\n", "", "\u0000\u200d", "x".repeat(40)].map((t) => showToken(t));
+    extra.csv = csv({columns: ["a", "b,c"], rows: [[1.5, "say \"hi\""], [null, "=1+1"], [1e-300, "x\ny"]]});
+    extra.names = ["a1_entropy", "permuted_rank_r90", "unheard_of"].map((k) => measureOf(k).name);
+  )");
+  const json& extra = seen["extra"];
+  EXPECT_EQ(extra["numbers"],
+            json({"0.000", "1.00", "12.3", "123", "0.050", "−0.500", "3.88·10⁻⁵", "−2.00·10³⁰⁰", "–"}));
+  EXPECT_EQ(extra["shares"],
+            json({"0\u00a0%", "100\u00a0%", "93\u00a0%", "3.1\u00a0%", "99.5\u00a0%", "over 99.9\u00a0%",
+                  "under 0.01\u00a0%", "about 0\u00a0%", "−20\u00a0%", "1.00·10¹¹\u00a0%"}));
+  EXPECT_EQ(extra["measured"],
+            json({"93\u00a0% (95\u00a0% interval 91 to 95\u00a0%)",
+                  "40\u00a0% (95\u00a0% interval 39.64 to 40.24\u00a0%)", "50\u00a0%", "50\u00a0%"}));
+  EXPECT_EQ(extra["tokens"], json({"␣a↵", "∅", "␀‹200d›", std::string(23, 'x') + "…"}));
+  EXPECT_EQ(extra["csv"], "a,\"b,c\"\r\n1.5,\"say \"\"hi\"\"\"\r\n,'=1+1\r\n1e-300,\"x\ny\"\r\n");
+  EXPECT_EQ(extra["names"], json({"Entropy (positive map)", "Singular values for 90 %, permuted map", "unheard of"}));
+}
+
 TEST_F(SlowPageInBrowser, HostileTextStaysText) {
   const json seen = look_at(write(hostile(), options_), 700, kOpenAll);
   expect_sound(seen, 7);
