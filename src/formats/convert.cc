@@ -74,8 +74,9 @@ const uint8_t* checked(const Tensor& tensor, int64_t first, int64_t count) {
   const int64_t total = tensor.elements(), elements = info(tensor.type).elements, bytes = info(tensor.type).bytes;
   if (first < 0 || count < 0 || first > total || count > total - first || first % elements != 0 ||
       count % elements != 0) {
-    fail(ErrorCode::shape, "tensor {}: elements {} to {} of {} are asked for, expected a range inside on blocks of {}",
-         printable(tensor.name), first, first + std::max<int64_t>(count, 0), total, elements);
+    fail(ErrorCode::shape,
+         "tensor {}: {} elements from {} of {} are asked for, expected a range inside on blocks of {}",
+         printable(tensor.name), count, first, total, elements);
   }
   if ((first + count) / elements > static_cast<int64_t>(tensor.bytes.size()) / bytes) {
     fail(ErrorCode::shape, "tensor {}: has {} bytes, shape {} needs more", printable(tensor.name), tensor.bytes.size(),
