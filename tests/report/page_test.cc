@@ -262,7 +262,7 @@ TEST_F(SlowPageInBrowser, ControlsChangeWhatIsShown) {
 TEST_F(SlowPageInBrowser, NumbersReadWell) {
   const json seen = look_at(write(synthetic(1, 1, 1), options_), 900, R"(
     const {formatNumber, formatShare, formatMeasured, showToken, csv, measureOf} = win;
-    extra.numbers = [0, 1, 12.34, 123.4, 0.05, -0.5, 3.88e-5, -2e300, NaN].map((x) => formatNumber(x));
+    extra.numbers = [0, 1, 12.34, 123.4, 0.05, 0.000412, -0.5, 3.88e-5, -2e300, NaN].map((x) => formatNumber(x));
     extra.shares = [0, 1, 0.93, 0.0312, 0.9949, 0.99999, 1e-9, -1e-9, -0.2, 1e9].map((x) => formatShare(x));
     extra.measured = [[0.93, 0.91, 0.95], [0.4, 0.3964, 0.4024], [0.5, 0.5, 0.5], [0.5, null, null]].map(([mean, low, high]) => formatMeasured({mean, low, high}, "share"));
     extra.tokens = [" a\n", "", "\u0000\u200d", "x".repeat(40)].map((t) => showToken(t));
@@ -271,7 +271,7 @@ TEST_F(SlowPageInBrowser, NumbersReadWell) {
   )");
   const json& extra = seen["extra"];
   EXPECT_EQ(extra["numbers"],
-            json({"0.000", "1.00", "12.3", "123", "0.050", "−0.500", "3.88·10⁻⁵", "−2.00·10³⁰⁰", "–"}));
+            json({"0", "1.00", "12.3", "123", "0.050", "0.000412", "−0.500", "3.88·10⁻⁵", "−2.00·10³⁰⁰", "–"}));
   EXPECT_EQ(extra["shares"],
             json({"0\u00a0%", "100\u00a0%", "93\u00a0%", "3.1\u00a0%", "99.5\u00a0%", "over 99.9\u00a0%",
                   "under 0.01\u00a0%", "about 0\u00a0%", "−20\u00a0%", "1.00·10¹¹\u00a0%"}));

@@ -68,7 +68,8 @@ function formatNumber(x, more = 0) {
     const raised = power.replace("+", "").replace(/[-0-9]/g, (c) => (c === "-" ? "⁻" : "⁰¹²³⁴⁵⁶⁷⁸⁹"[c]));
     return `${digits.replace("-", "−")}·10${raised}`;
   }
-  const digits = size >= 100 ? 0 : size >= 10 ? 1 : size >= 1 ? 2 : 3;
+  if (size === 0) return "0";
+  const digits = size >= 100 ? 0 : size >= 10 ? 1 : size >= 1 ? 2 : size >= 0.01 ? 3 : 2 - Math.floor(Math.log10(size));
   return x.toFixed(digits + more).replace("-", "−");
 }
 
