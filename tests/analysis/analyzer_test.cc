@@ -214,6 +214,18 @@ TEST(MapAnalyzer, SummaryAndExtremes) {
   EXPECT_LT(results.lowest[m]->value, highest);
 }
 
+TEST(MapAnalyzer, SpectrumIsThatOfTheBlock) {
+  const std::vector<Pass> passes = {make_pass(40, 16), make_pass(40, 17)};
+  const AnalysisResults results = analyse(passes, 64);
+  std::vector<double> expected(10);  // the block has 10 rows
+  for (const Pass& pass : passes) {
+    const auto sigma = ref::jacobi_singular_values(block_of(pass.layers[2].map(1)));
+    for (size_t k = 0; k < 10; ++k) expected[k] += sigma[k] / sigma[0] / 2;
+  }
+  ASSERT_EQ(results.layers[2].heads[1].spectrum.size(), 10u);
+  for (size_t k = 0; k < 10; ++k) EXPECT_NEAR(results.layers[2].heads[1].spectrum[k], expected[k], 1e-9);
+}
+
 TEST(MapAnalyzer, ExcerptHoldsTheFirstMap) {
   const Pass pass = make_pass(20, 12);
   AnalysisOptions options;
@@ -225,6 +237,7 @@ TEST(MapAnalyzer, ExcerptHoldsTheFirstMap) {
   const HeadResults& head = results.layers[0].heads[2];
   const ref::Matrix p = pass.layers[0].map(2);
   ASSERT_EQ(head.excerpt.size(), 36u);
+  ASSERT_EQ(head.excerpt_signs.size(), 5u);
   size_t k = 0;
   for (size_t i = 0; i < 8; ++i) {
     for (size_t j = 0; j <= i; ++j, ++k) {
