@@ -1,5 +1,5 @@
 // Singular values without vectors. Measured for a 512 × 512 map on one core without AVX: Eigen's BDCSVD 50 ms, this way
-// 34 ms, eigenvalues of the Gram matrix 25 ms. The last loses every singular value below 1e-8 of the largest, which
+// 37 ms, eigenvalues of the Gram matrix 25 ms. The last loses every singular value below 1e-8 of the largest, which
 // moves the entropy rank of a low-rank map in the fourth digit, so it is not used.
 #include "analysis/rank.h"
 
