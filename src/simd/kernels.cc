@@ -52,15 +52,20 @@ float DotBf16(const bf16* x, const float* y, size_t n) {
   return dot_product(x, y, n);
 }
 
-// bf16 entries are summed as rounded: what is stored is what counts.
-HWY_INLINE V rounded(D /*d*/, V v, const float* /*type*/) {
+// Highway's Exp makes 0 of a NaN; here it stays one, so that the sum tells.
+HWY_INLINE V exponential(D d, V v) {
+  return hn::IfThenElse(hn::IsNaN(v), v, hn::Exp(d, v));
+}
+
+// Stores v as f32 or bf16 and returns what was stored: bf16 entries are summed as rounded.
+HWY_INLINE V store_and_keep(D d, V v, float* out) {
+  store(d, v, out);
   return v;
 }
-HWY_INLINE V rounded(D d, V v, const bf16* /*type*/) {
-  const hn::Rebind<uint32_t, D> d32;
-  const auto bits = hn::BitCast(d32, v);
-  const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(d32, 1u));
-  return hn::BitCast(d, hn::And(hn::Add(bits, hn::Add(odd, hn::Set(d32, 0x7fffu))), hn::Set(d32, 0xffff0000u)));
+HWY_INLINE V store_and_keep(D d, V v, bf16* out) {
+  const auto bits = round_to_bf16(d, v);
+  store_upper(bits, out);
+  return hn::BitCast(d, hn::And(bits, hn::Set(hn::Rebind<uint32_t, D>(), 0xffff0000u)));
 }
 
 template <class Out>
@@ -71,19 +76,17 @@ HWY_INLINE float exp_sum(const float* x, float offset, Out* out, size_t n) {
   V s0 = hn::Zero(d), s1 = s0;
   size_t i = 0;
   for (; i + 2 * lanes <= n; i += 2 * lanes) {
-    const V e0 = rounded(d, hn::Exp(d, hn::Sub(load(d, x + i), off)), out);
-    const V e1 = rounded(d, hn::Exp(d, hn::Sub(load(d, x + i + lanes), off)), out);
-    store(d, e0, out + i);
-    store(d, e1, out + i + lanes);
-    s0 = hn::Add(s0, e0);
-    s1 = hn::Add(s1, e1);
+    const V e0 = exponential(d, hn::Sub(load(d, x + i), off));
+    const V e1 = exponential(d, hn::Sub(load(d, x + i + lanes), off));
+    s0 = hn::Add(s0, store_and_keep(d, e0, out + i));
+    s1 = hn::Add(s1, store_and_keep(d, e1, out + i + lanes));
   }
+  HWY_ALIGN Out tail[HWY_MAX_BYTES / sizeof(Out)];
   for (; i < n; i += lanes) {
     const size_t left = std::min(lanes, n - i);
-    const V value = rounded(d, hn::Exp(d, hn::Sub(load_tail(d, x + i, left), off)), out);
-    const V e = hn::IfThenElseZero(hn::FirstN(d, left), value);
-    store_tail(d, e, out + i, left);
-    s0 = hn::Add(s0, e);
+    const V value = exponential(d, hn::Sub(load_tail(d, x + i, left), off));
+    s0 = hn::Add(s0, store_and_keep(d, hn::IfThenElseZero(hn::FirstN(d, left), value), tail));
+    std::memcpy(out + i, tail, left * sizeof(Out));
   }
   return hn::GetLane(hn::SumOfLanes(d, hn::Add(s0, s1)));
 }
@@ -147,7 +150,7 @@ void ToF32(const bf16* x, float* out, size_t n) {
       out, n, [](D, V v) HWY_ATTR { return v; }, x);
 }
 
-// x·σ(y) = x/(1 + e^−y). For y below −88 the exponential is infinite and the quotient 0, as it should be.
+// x·σ(y) = x/(1 + e^−y). Below y = −88, where the exponential would leave f32, the quotient stays at x·6e−39.
 HWY_INLINE V times_sigmoid(D d, V x, V y) {
   return hn::Div(x, hn::Add(hn::Set(d, 1.0f), hn::Exp(d, hn::Min(hn::Neg(y), hn::Set(d, 88.0f)))));
 }

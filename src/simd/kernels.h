@@ -28,7 +28,7 @@ float sum_squares(const float* x, size_t n);
 
 // --- softmax rows ----------------------------------------------------------------------------------------------------
 // out_i = e^(x_i − offset), returns Σ out_i. out may be x. Relative error of an entry below 4e-7 for arguments in
-// [−87, 0]; below −104 the entry is 0.
+// [−87, 0]; below −104 the entry is 0. A NaN stays one, and makes one of the sum.
 float exp_sum(const float* x, float offset, float* out, size_t n);
 // The same with each entry rounded to bf16; the sum is that of the rounded entries, so that they sum to 1 after
 // division.
@@ -48,7 +48,7 @@ void axpy(float* out, float factor, const bf16* x, size_t n);
 // out_i = x_i·factor·weight_i: the second pass of RMSNorm.
 void scaled_by(const float* x, float factor, const float* weight, float* out, size_t n);
 void scaled_by(const float* x, float factor, const float* weight, bf16* out, size_t n);
-// Conversions; to bf16 rounds to nearest, ties to even (NaN becomes some NaN or infinity).
+// Conversions; to bf16 rounds to nearest, ties to even; a NaN stays a NaN.
 void convert(const float* x, bf16* out, size_t n);
 void convert(const bf16* x, float* out, size_t n);
 

@@ -33,16 +33,22 @@ HWY_INLINE V load(D d, const bf16* p) {
 HWY_INLINE void store(D d, V v, float* p) {
   hn::StoreU(v, d, p);
 }
-// Rounds to nearest, ties to even, like to_bf16() (which also keeps NaNs; here a NaN may become infinity).
-HWY_INLINE void store(D d, V v, bf16* p) {
-  const hn::Rebind<uint16_t, D> d16;
+// The bits of v rounded to bf16 in the upper half of each lane: to nearest, ties to even; a NaN stays a NaN.
+HWY_INLINE hn::Vec<hn::Rebind<uint32_t, D>> round_to_bf16(D /*d*/, V v) {
   const hn::Rebind<uint32_t, D> d32;
-  const hn::Rebind<int32_t, D> di32;
   const auto bits = hn::BitCast(d32, v);
   const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(d32, 1u));
-  const auto rounded = hn::ShiftRight<16>(hn::Add(bits, hn::Add(odd, hn::Set(d32, 0x7fffu))));
-  hn::StoreU(hn::DemoteTo(d16, hn::BitCast(di32, rounded)), d16, reinterpret_cast<uint16_t*>(p));
-  (void)d;
+  const auto rounded = hn::Add(bits, hn::Add(odd, hn::Set(d32, 0x7fffu)));
+  return hn::IfThenElse(hn::RebindMask(d32, hn::IsNaN(v)), hn::Set(d32, 0x7fc00000u), rounded);
+}
+// Stores the upper halves of the lanes.
+HWY_INLINE void store_upper(hn::Vec<hn::Rebind<uint32_t, D>> bits, bf16* p) {
+  const hn::Rebind<uint16_t, D> d16;
+  const hn::Rebind<int32_t, D> di32;
+  hn::StoreU(hn::DemoteTo(d16, hn::BitCast(di32, hn::ShiftRight<16>(bits))), d16, reinterpret_cast<uint16_t*>(p));
+}
+HWY_INLINE void store(D d, V v, bf16* p) {
+  store_upper(round_to_bf16(d, v), p);
 }
 
 // The first n < Lanes(d) numbers, zeros behind them.

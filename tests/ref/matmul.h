@@ -1,0 +1,25 @@
+// Matrix product in double by plain loops.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace unchain::ref {
+
+// c[M, N] = a[M, K] b, where b is [K, N], or [N, K] if transposed.
+inline std::vector<double> matmul(const std::vector<double>& a, const std::vector<double>& b, int64_t m, int64_t n,
+                                  int64_t k, bool transpose_b) {
+  std::vector<double> c(static_cast<size_t>(m * n));
+  for (int64_t i = 0; i < m; ++i) {
+    for (int64_t j = 0; j < n; ++j) {
+      double sum = 0;
+      for (int64_t x = 0; x < k; ++x) {
+        sum += a[static_cast<size_t>(i * k + x)] * b[static_cast<size_t>(transpose_b ? j * k + x : x * n + j)];
+      }
+      c[static_cast<size_t>(i * n + j)] = sum;
+    }
+  }
+  return c;
+}
+
+}  // namespace unchain::ref
