@@ -18,8 +18,9 @@ int64_t rms_norm_forward(const Matrix& out, const RmsNormSaved& saved, const Mat
       const float mean_square = simd::sum_squares(x.f32(t), width) / static_cast<float>(x.cols);
       const float inverse = 1.0f / std::sqrt(mean_square + eps);
       if (!std::isfinite(mean_square)) {
-        int64_t none = -1;
-        bad.compare_exchange_strong(none, t);
+        int64_t first = bad;
+        while ((first < 0 || t < first) && !bad.compare_exchange_weak(first, t)) {
+        }
       }
       if (saved.inverse_rms != nullptr) saved.inverse_rms[t] = inverse;
       // Pass 2: scale.

@@ -1,0 +1,112 @@
+// y = x Wᵀ + b: the path for few rows (vector kernels) and the one for many (matrix product) against double.
+#include "ops/linear.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "base/thread.h"
+#include "ref/matmul.h"
+#include "support/compare.h"
+#include "support/random_values.h"
+#include "support/temporary_folder.h"
+
+namespace unchain::test {
+namespace {
+
+TEST(Linear, FewAndManyRows) {
+  for (const int count : {1, 2}) {
+    set_threads(count);
+    for (const DType type : {DType::f32, DType::bf16}) {
+      for (const int64_t rows : {1, 2, 3, 4, 5, 8, 33}) {
+        for (const int64_t inputs : {3, 64, 97}) {
+          for (const int64_t outputs : {1, 5, 130, 700}) {
+            for (const bool with_bias : {false, true}) {
+              SCOPED_TRACE(testing::Message() << rows << " rows, " << inputs << " -> " << outputs << ", "
+                                              << info(type).name << ", bias " << with_bias);
+              auto x = random_floats(static_cast<size_t>(rows * inputs), 1);
+              auto w = random_floats(static_cast<size_t>(outputs * inputs), 2);
+              const auto bias = random_floats(static_cast<size_t>(outputs), 3);
+              auto w16 = to_bf16s(w);
+              if (type == DType::bf16) w = through_bf16(w);
+              // x as activation_type() says: f32 for few rows even with bf16 weights.
+              const bool narrow = ops::activation_type(type, rows) == DType::bf16;
+              EXPECT_EQ(narrow, type == DType::bf16 && rows > 4);
+              auto x16 = to_bf16s(x);
+              if (narrow) x = through_bf16(x);
+              std::vector<float> out(static_cast<size_t>(rows * outputs));
+              const ops::Linear linear{
+                  type == DType::bf16 ? Matrix(w16.data(), outputs, inputs) : Matrix(w.data(), outputs, inputs),
+                  with_bias ? bias.data() : nullptr};
+              ops::linear_forward(Matrix(out.data(), rows, outputs),
+                                  narrow ? Matrix(x16.data(), rows, inputs) : Matrix(x.data(), rows, inputs), linear);
+              auto expected = ref::matmul(widen(x), widen(w), rows, outputs, inputs, true);
+              auto size_x = widen(x), size_w = widen(w);
+              for (double& v : size_x) v = std::abs(v);
+              for (double& v : size_w) v = std::abs(v);
+              auto tolerance = ref::matmul(size_x, size_w, rows, outputs, inputs, true);
+              for (size_t i = 0; i < expected.size(); ++i) {
+                const double b = with_bias ? static_cast<double>(bias[i % bias.size()]) : 0;
+                expected[i] += b;
+                // K + 1 roundings at most, in any order, and one for the bias.
+                tolerance[i] = static_cast<double>(inputs + 2) * kEpsF32 * (tolerance[i] + std::abs(b));
+              }
+              EXPECT_TRUE(close_each(out, expected, tolerance));
+            }
+          }
+        }
+      }
+    }
+  }
+  set_threads(0);
+}
+
+TEST(Linear, RowsAreIndependentOfTheirNumber) {
+  // The first rows of a long input equal a short input to rounding: decoding agrees with prefill.
+  constexpr int64_t kIn = 48, kOut = 30;
+  auto x = random_floats(9 * kIn, 1), w = random_floats(kOut * kIn, 2);
+  const ops::Linear linear{Matrix(w.data(), kOut, kIn)};
+  std::vector<float> many(9 * kOut), few(3 * kOut);
+  ops::linear_forward(Matrix(many.data(), 9, kOut), Matrix(x.data(), 9, kIn), linear);
+  ops::linear_forward(Matrix(few.data(), 3, kOut), Matrix(x.data(), 3, kIn), linear);
+  many.resize(few.size());
+  EXPECT_TRUE(close(few, widen(many), 2 * kIn * kEpsF32 * kIn * 4));
+}
+
+TEST(Linear, StridedRows) {
+  // Rows of x further apart than their width, and out a block of columns of a wider matrix.
+  constexpr int64_t kIn = 10, kOut = 6;
+  for (const int64_t rows : {3, 7}) {
+    auto x = random_floats(static_cast<size_t>(rows * 15), 1), w = random_floats(kOut * kIn, 2);
+    std::vector<float> out(static_cast<size_t>(rows * 20), -77);
+    ops::linear_forward(Matrix(out.data() + 4, rows, kOut, 20), Matrix(x.data(), rows, kIn, 15),
+                        {Matrix(w.data(), kOut, kIn)});
+    for (int64_t t = 0; t < rows; ++t) {
+      for (int64_t o = 0; o < 20; ++o) {
+        double expected = -77;
+        if (o >= 4 && o < 4 + kOut) {
+          expected = 0;
+          for (int64_t i = 0; i < kIn; ++i) {
+            expected += static_cast<double>(x[static_cast<size_t>(t * 15 + i)]) *
+                        static_cast<double>(w[static_cast<size_t>((o - 4) * kIn + i)]);
+          }
+        }
+        EXPECT_NEAR(static_cast<double>(out[static_cast<size_t>(t * 20 + o)]), expected, 1e-5) << t << " " << o;
+      }
+    }
+  }
+}
+
+TEST(Linear, SizesThatDoNotFit) {
+  std::vector<float> x(200), w(200), out(200);
+  const ops::Linear linear{Matrix(w.data(), 6, 10)};
+  const auto call = [&](const Matrix& o, const Matrix& i) { return [=] { ops::linear_forward(o, i, linear); }; };
+  expect_error(call(Matrix(out.data(), 5, 6), Matrix(x.data(), 5, 9)), ErrorCode::shape, {"[5, 9]", "[6, 10]"});
+  expect_error(call(Matrix(out.data(), 4, 6), Matrix(x.data(), 5, 10)), ErrorCode::shape, {"[4, 6]"});
+  expect_error(call(Matrix(out.data(), 5, 7), Matrix(x.data(), 5, 10)), ErrorCode::shape, {"[5, 7]"});
+  std::vector<bf16> narrow(200);
+  expect_error(call(Matrix(out.data(), 5, 6), Matrix(narrow.data(), 5, 10)), ErrorCode::shape, {"bf16"});
+}
+
+}  // namespace
+}  // namespace unchain::test
