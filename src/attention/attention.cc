@@ -151,15 +151,16 @@ void forward_few(const Call& call) {
     const Matrix k = call.kv.key_rows(panel.group, panel.key0, panel.width());
     const Matrix v = call.kv.value_rows(panel.group, panel.key0, panel.width());
     const bool narrow = k.type == DType::bf16;
-    narrow ? simd::matrix_vectors(k.bf16s(), width, query, rows, scores.f32(), span, span, width)
-           : simd::matrix_vectors(k.f32(), width, query, rows, scores.f32(), span, span, width);
+    const auto key_stride = static_cast<size_t>(k.stride), value_stride = static_cast<size_t>(v.stride);
+    narrow ? simd::matrix_vectors(k.bf16s(), key_stride, query, rows, scores.f32(), span, span, width)
+           : simd::matrix_vectors(k.f32(), key_stride, query, rows, scores.f32(), span, span, width);
     float* inverse_sums = call.workspace.inverse_sums.data() + head * call.q.rows;
     exponentiate(call, panel, scores, scores.f32(), scores.stride, inverse_sums);
     for (size_t r = 0; r < rows; ++r) {
       const auto row = static_cast<int64_t>(r);
       float* out = call.out.f32(row) + head * call.config.value_dim;
-      narrow ? simd::weighted_rows(scores.f32(row), v.bf16s(), value_width, out, span, value_width)
-             : simd::weighted_rows(scores.f32(row), v.f32(), value_width, out, span, value_width);
+      narrow ? simd::weighted_rows(scores.f32(row), v.bf16s(), value_stride, out, span, value_width)
+             : simd::weighted_rows(scores.f32(row), v.f32(), value_stride, out, span, value_width);
       simd::scale(out, inverse_sums[r], value_width);
     }
   };
@@ -278,8 +279,8 @@ void attention_forward(const Matrix& out, const Matrix& q, const KvView& kv, int
          config.kv_heads);
   }
   if (q.cols != config.heads * config.head_dim || out.cols != config.heads * config.value_dim || out.rows != q.rows ||
-      first_row + q.rows > kv.capacity || kv.keys.cols != config.head_dim || kv.values.cols != config.value_dim ||
-      kv.keys.type != kv.values.type) {
+      first_row < 0 || first_row + q.rows > kv.capacity || kv.keys.cols != config.head_dim ||
+      kv.values.cols != config.value_dim || kv.keys.type != kv.values.type) {
     fail(ErrorCode::shape,
          "attention: q [{}, {}], out [{}, {}], keys [{}, {}] at row {} do not fit {} heads of {} and {}", q.rows,
          q.cols, out.rows, out.cols, kv.capacity, kv.keys.cols, first_row, config.heads, config.head_dim,

@@ -1,0 +1,253 @@
+// What observers see and what editors may change.
+#include <gtest/gtest.h>
+
+#include <stdexcept>
+
+#include "attention/attention.h"
+#include "base/thread.h"
+#include "support/attention_case.h"
+#include "support/compare.h"
+
+namespace unchain::test {
+namespace {
+
+using attention::MapPanel;
+using attention::OutputPanel;
+using attention::Taps;
+
+ref::AttentionSizes sizes(int64_t rows, int64_t first_row, int64_t window) {
+  ref::AttentionSizes s;
+  s.rows = rows;
+  s.first_row = first_row;
+  s.window = window;
+  s.heads = 4;
+  s.kv_heads = 2;
+  s.head_dim = 12;
+  s.value_dim = 7;
+  s.scale = 0.5;
+  return s;
+}
+
+// Keeps whole maps and outputs, and checks the order of events.
+struct Recorder : attention::Observer {
+  explicit Recorder(const ref::AttentionSizes& sizes_of_all) : s(sizes_of_all) {
+    maps.assign(static_cast<size_t>(s.heads * s.rows * s.keys()), -1);
+    outputs.assign(static_cast<size_t>(s.rows * s.heads * s.value_dim), -77);
+    seen.assign(static_cast<size_t>(s.rows), 0);
+  }
+  bool wants(int layer) const override { return layer == wanted; }
+  void on_maps(const MapPanel& panel) override {
+    EXPECT_EQ(ended, 0);
+    EXPECT_EQ(panel.layer, wanted);
+    EXPECT_EQ(panel.heads, s.heads);
+    EXPECT_EQ(panel.kv_heads, s.kv_heads);
+    EXPECT_EQ(panel.window, s.window);
+    EXPECT_EQ(panel.first_row, s.first_row + rows_of_maps) << "panels come in order";
+    EXPECT_EQ(panel.keys, panel.first_row + panel.rows);
+    EXPECT_GE(panel.row_stride, panel.keys);
+    EXPECT_EQ(panel.noise, nullptr);
+    EXPECT_EQ(panel.lambda, nullptr);
+    for (int64_t r = 0; r < panel.rows; ++r) {
+      const int64_t t = panel.first_row - s.first_row + r;
+      ++seen[static_cast<size_t>(t)];
+      for (int h = 0; h < panel.heads; ++h) {
+        for (int64_t j = 0; j < s.keys(); ++j) {
+          maps[s.map_at(h, t, j)] = j < panel.keys ? panel.positive_row(h, r)[j] : 0.0f;
+        }
+      }
+      for (int64_t j = 0; j < s.keys(); ++j) {
+        EXPECT_EQ(s.sees(t, j), j >= panel.first_key(r) && j <= panel.first_row + r);
+      }
+    }
+    rows_of_maps += panel.rows;
+  }
+  void on_outputs(const OutputPanel& panel) override {
+    EXPECT_EQ(ended, 0);
+    EXPECT_EQ(panel.first_row, s.first_row + rows_of_outputs);
+    EXPECT_EQ(panel.value_width, s.value_dim);
+    for (int64_t r = 0; r < panel.rows; ++r) {
+      for (int64_t i = 0; i < s.heads * s.value_dim; ++i) {
+        outputs[static_cast<size_t>((rows_of_outputs + r) * s.heads * s.value_dim + i)] =
+            panel.output[r * panel.row_stride + i];
+      }
+    }
+    rows_of_outputs += panel.rows;
+  }
+  void end_layer(int layer) override {
+    EXPECT_EQ(layer, wanted);
+    ++ended;
+  }
+
+  ref::AttentionSizes s;
+  int wanted = 5, ended = 0;
+  int64_t rows_of_maps = 0, rows_of_outputs = 0;
+  std::vector<float> maps, outputs;
+  std::vector<int> seen;
+};
+
+TEST(Taps, ObserversSeeEachRowOnceAndAllOfIt) {
+  for (const int count : {1, 2}) {
+    set_threads(count);
+    for (const int64_t rows : {1, 4, 64, 65, 150}) {
+      for (const int64_t first_row : {0, 33}) {
+        for (const int64_t window : {0, 1, 3, 40}) {
+          for (const DType type : {DType::f32, DType::bf16}) {
+            const auto s = sizes(rows, first_row, window);
+            SCOPED_TRACE(testing::Message()
+                         << rows << " at " << first_row << ", window " << window << ", " << info(type).name);
+            AttentionCase c(s, type);
+            Recorder recorder(s);
+            const Taps taps{{&recorder}, {}};
+            const auto out = c.run(DType::f32, {&taps, 5});
+            EXPECT_EQ(recorder.ended, 1);
+            EXPECT_EQ(recorder.seen, std::vector<int>(static_cast<size_t>(rows), 1));
+            EXPECT_EQ(recorder.rows_of_outputs, rows);
+            EXPECT_TRUE(same_bits(recorder.outputs, out));
+            const auto expected = c.reference(type == DType::bf16);
+            std::vector<double> tolerance;
+            c.tolerance(expected, DType::f32, &tolerance);
+            EXPECT_TRUE(close_each(recorder.maps, expected.maps, tolerance)) << "masked entries have no tolerance";
+            for (int64_t h = 0; h < s.heads; ++h) {
+              for (int64_t t = 0; t < rows; ++t) {
+                double sum = 0;
+                for (int64_t j = 0; j < s.keys(); ++j) sum += static_cast<double>(recorder.maps[s.map_at(h, t, j)]);
+                // The sum of S numbers, its inverse and S products.
+                EXPECT_NEAR(sum, 1, (static_cast<double>(s.keys()) / 8 + 8) * kEpsF32);
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+  set_threads(0);
+}
+
+TEST(Taps, TheyComeOnlyWhereTheyAreWanted) {
+  const auto s = sizes(70, 0, 0);
+  AttentionCase c(s, DType::f32);
+  const auto untapped = c.run();
+  Recorder recorder(s), other(s);
+  recorder.wanted = 2;
+  other.wanted = 3;
+  const Taps taps{{&recorder, &other}, {}};
+  EXPECT_TRUE(same_bits(c.run(DType::f32, {&taps, 1}), untapped)) << "a layer nobody wants is computed without taps";
+  EXPECT_EQ(recorder.rows_of_maps + other.rows_of_maps + recorder.ended + other.ended, 0);
+  c.run(DType::f32, {&taps, 3});
+  EXPECT_EQ(recorder.rows_of_maps, 0);
+  EXPECT_EQ(recorder.ended, 0);
+  EXPECT_EQ(other.rows_of_maps, 70);
+  EXPECT_EQ(other.ended, 1);
+  EXPECT_FALSE((attention::TapContext{nullptr, 3}.active()));
+  EXPECT_FALSE((attention::TapContext{&taps, 1}.active()));
+  EXPECT_TRUE((attention::TapContext{&taps, 3}.active()));
+}
+
+// Puts these weights in place of every map of the wanted layer.
+struct Replace : attention::Editor {
+  static float weight(int64_t head, int64_t position, int64_t key) {
+    return 0.25f * static_cast<float>((head * 7 + position * 3 + key * 5) % 11) - 1;
+  }
+  bool wants(int layer) const override { return layer == 5; }
+  void edit_maps(MapPanel& panel) override {
+    for (int h = 0; h < panel.heads; ++h) {
+      for (int64_t r = 0; r < panel.rows; ++r) {
+        for (int64_t j = 0; j < panel.keys; ++j) panel.positive_row(h, r)[j] = weight(h, panel.first_row + r, j);
+      }
+    }
+  }
+};
+
+// Doubles the outputs of head 1.
+struct Double : attention::Editor {
+  void edit_outputs(OutputPanel& panel) override {
+    for (int64_t r = 0; r < panel.rows; ++r) {
+      for (int64_t w = 0; w < panel.value_width; ++w) panel.output[r * panel.row_stride + panel.value_width + w] *= 2;
+    }
+  }
+};
+
+TEST(Taps, EditorsChangeTheResultAsComputedByHand) {
+  for (const int64_t window : {0, 3}) {
+    for (const DType type : {DType::f32, DType::bf16}) {
+      const auto s = sizes(100, 9, window);
+      AttentionCase c(s, type);
+      Replace replace;
+      Double twice;
+      Recorder recorder(s);
+      const Taps taps{{&recorder}, {&replace, &twice}};
+      const auto out = c.run(DType::f32, {&taps, 5});
+      // The maps hold whatever the editor put there, also where the window hides keys; a panel holds the keys of its
+      // rows.
+      std::vector<double> maps(recorder.maps.size());
+      for (int64_t h = 0; h < s.heads; ++h) {
+        for (int64_t t = 0; t < s.rows; ++t) {
+          const int64_t keys =
+              s.first_row + std::min<int64_t>(s.rows, (t / attention::kPanelRows + 1) * attention::kPanelRows);
+          for (int64_t j = 0; j < keys; ++j) {
+            maps[s.map_at(h, t, j)] = static_cast<double>(Replace::weight(h, s.first_row + t, j));
+          }
+        }
+      }
+      EXPECT_TRUE(close(recorder.maps, maps, 0)) << "observers see what editors made";
+      auto expected = ref::attention_mix(s, maps, widen(c.v));
+      for (int64_t t = 0; t < s.rows; ++t) {
+        for (int64_t w = 0; w < s.value_dim; ++w) expected[s.out_at(t, 1, w)] *= 2;
+      }
+      // The weights are exact in bf16 (multiples of 1/4 below 2); sums of S products of at most 1.75·4, doubled.
+      EXPECT_TRUE(close(out, expected, 2 * static_cast<double>(s.keys() * s.keys()) * kEpsF32 * 1.75 * 4.5));
+      EXPECT_TRUE(same_bits(recorder.outputs, out));
+    }
+  }
+}
+
+TEST(Taps, AnEditorThatDoesNothingChangesNothing) {
+  struct Nothing : attention::Editor {};
+  const auto s = sizes(100, 5, 0);
+  AttentionCase c(s, DType::f32);
+  Nothing nothing;
+  const Taps taps{{}, {&nothing}};
+  const auto expected = c.reference(false);
+  EXPECT_TRUE(close_each(c.run(DType::f32, {&taps}), expected.out, c.tolerance(expected, DType::f32)));
+}
+
+TEST(Taps, WhatATapThrowsComesOut) {
+  struct Thrower : attention::Observer {
+    void on_maps(const MapPanel& panel) override {
+      if (panel.first_row == 64) throw std::runtime_error("enough");
+    }
+  };
+  struct EditingThrower : attention::Editor {
+    void edit_outputs(OutputPanel& /*panel*/) override { throw std::runtime_error("no"); }
+  };
+  const auto s = sizes(130, 0, 0);
+  AttentionCase c(s, DType::f32);
+  const auto before = c.run();
+  Thrower thrower;
+  EditingThrower editor;
+  const Taps taps{{&thrower}, {}}, more{{}, {&editor}};
+  EXPECT_THROW(c.run(DType::f32, {&taps}), std::runtime_error);
+  EXPECT_THROW(c.run(DType::f32, {&more}), std::runtime_error);
+  EXPECT_TRUE(same_bits(c.run(), before)) << "the workspace is as good as before";
+}
+
+TEST(Taps, ValueNormsArePassedOn) {
+  struct Norms : attention::Observer {
+    void on_maps(const MapPanel& panel) override {
+      norm = panel.value_norm;
+      stride = panel.value_norm_stride;
+    }
+    const float* norm = nullptr;
+    int64_t stride = 0;
+  };
+  AttentionCase c(sizes(5, 0, 0), DType::f32);
+  Norms norms;
+  const Taps taps{{&norms}, {}};
+  const float values[20] = {};
+  c.run(DType::f32, {&taps, 0, values, 5});
+  EXPECT_EQ(norms.norm, values);
+  EXPECT_EQ(norms.stride, 5);
+}
+
+}  // namespace
+}  // namespace unchain::test
