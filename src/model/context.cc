@@ -33,8 +33,8 @@ Context::Context(std::shared_ptr<const Transformer> model, int64_t capacity)
   if (capacity < 1 || capacity > (int64_t{1} << 28))
     fail(ErrorCode::usage, "context: {} positions, expected 1 to 2^28", capacity);
   const Config& c = model_->config;
-  const int64_t element = info(model_->dtype).bytes;
-  cache_ = allocate_large(static_cast<size_t>(c.layer_count() * c.kv_heads * capacity * 2 * c.head_dim * element));
+  const int64_t bytes = byte_count(model_->dtype, {c.layer_count(), c.kv_heads, capacity, 2, c.head_dim});
+  cache_ = allocate_large(static_cast<size_t>(bytes));
   ropes_.resize(c.ropes.size());
 }
 
@@ -238,8 +238,8 @@ void Context::extend(std::span<const int32_t> ids, int64_t keep, const attention
            c.vocabulary, c.vocabulary - 1);
     }
   }
-  kept_ = keep < 0 || taps != nullptr ? rows : keep;
-  first_kept_ = rows - kept_;
+  const int64_t kept = keep < 0 || taps != nullptr ? rows : keep;
+  kept_ = 0;  // until this step is done: a tap may throw
   reserve(rows);
   for (size_t r = 0; r < ropes_.size(); ++r) {
     const int64_t needed = position_ + rows;
@@ -260,11 +260,13 @@ void Context::extend(std::span<const int32_t> ids, int64_t keep, const attention
   }
   for (int64_t i = 0; i < c.layer_count(); ++i) {
     // After the last layer's keys and values only the kept rows matter.
-    if (i == c.layer_count() - 1) step.first = first_kept_;
+    if (i == c.layer_count() - 1) step.first = rows - kept;
     attend(i, step, taps);
     if (step.first < rows) feed_forward(i, step);
   }
   position_ += rows;
+  kept_ = kept;
+  first_kept_ = rows - kept;
 }
 
 void Context::truncate(int64_t position) {
