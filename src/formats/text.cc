@@ -6,10 +6,9 @@
 #include <cstdint>
 
 namespace unchain::formats {
-namespace {
 
-// Bytes of the well-formed character at the start of the text, 0 if there is none.
 size_t character_bytes(std::string_view text) noexcept {
+  if (text.empty()) return 0;
   const auto at = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
   const uint8_t first = at(0);
   if (first < 0x80) return 1;
@@ -24,8 +23,6 @@ size_t character_bytes(std::string_view text) noexcept {
   if ((first == 0xf0 && second < 0x90) || (first == 0xf4 && second > 0x8f)) return 0;
   return bytes;
 }
-
-}  // namespace
 
 bool valid_utf8(std::string_view text) noexcept {
   while (!text.empty()) {

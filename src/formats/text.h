@@ -8,6 +8,9 @@
 
 namespace unchain::formats {
 
+// Bytes of the well-formed character at the start of the text, 0 if there is none.
+size_t character_bytes(std::string_view text) noexcept;
+
 // Whether the bytes are well-formed UTF-8 (no overlong forms, no surrogates, at most U+10FFFF).
 bool valid_utf8(std::string_view text) noexcept;
 

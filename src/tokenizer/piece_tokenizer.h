@@ -1,0 +1,59 @@
+// What both kinds of tokenizer share: names of control tokens, pieces that are always matched, ids back to bytes.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "tokenizer/token_names.h"
+#include "tokenizer/vocabulary.h"
+
+namespace unchain::tokenizer {
+
+class PieceTokenizer : public Tokenizer {
+ public:
+  std::vector<int32_t> encode(std::string_view text, Control control) const final;
+  std::string decode(const std::vector<int32_t>& ids) const final;
+  int32_t size() const final { return static_cast<int32_t>(vocabulary_.pieces.size()); }
+  std::string piece(int32_t id) const final;
+  bool is_control(int32_t id) const final;
+
+ protected:
+  // Checks all that does not depend on the kind. `surfaces`: the bytes that each piece stands for. Errors: format.
+  PieceTokenizer(Vocabulary&& vocabulary, std::vector<std::string> surfaces);
+  // Appends the ids of a text without names of tokens; `text` is not empty.
+  virtual void encode_plain(std::string_view text, std::vector<int32_t>& ids) const = 0;
+
+  // Piece → id, of those that can come from plain text: normal and user-defined ones. −1: none.
+  int32_t find(std::string_view piece) const;
+  // Pairs of ids → rank and id of the merged piece. Errors: format (a merge of unknown pieces, a merge twice).
+  struct Rank {
+    int32_t rank, id;
+  };
+  std::unordered_map<uint64_t, Rank> resolve_merges() const;
+  static uint64_t pair_key(int32_t left, int32_t right) {
+    return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
+  }
+  // Appends the unknown token, where there is one.
+  void add_unknown(std::vector<int32_t>& ids) const {
+    if (vocabulary_.unknown >= 0) ids.push_back(vocabulary_.unknown);
+  }
+
+  Vocabulary vocabulary_;
+
+ private:
+  void check_sizes() const;
+  void encode_stretch(std::string_view text, std::vector<int32_t>& ids) const;
+  void check_id(int32_t id) const;
+  bool is_name(int32_t id) const;  // control or unknown: stands for its name
+
+  std::vector<std::string> surfaces_;
+  std::unordered_map<std::string_view, int32_t> index_;
+  TokenNames controls_, user_defined_;
+};
+
+std::unique_ptr<Tokenizer> make_byte_level(Vocabulary vocabulary);
+std::unique_ptr<Tokenizer> make_sentencepiece(Vocabulary vocabulary);
+
+}  // namespace unchain::tokenizer

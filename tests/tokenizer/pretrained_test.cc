@@ -1,0 +1,91 @@
+// The tokenizers of the real models: ids as the references give them, all of a large text, and its speed.
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <chrono>
+#include <nlohmann/json.hpp>
+
+#include "formats/gguf.h"
+#include "support/temporary_folder.h"
+#include "tokenizer/tokenizer.h"
+
+namespace unchain::test {
+namespace {
+
+using tokenizer::Control;
+using tokenizer::Tokenizer;
+
+constexpr char kSmolLm2[] = "SmolLM2-135M-Instruct.Q4_1.gguf", kGemma3[] = "gemma-3-270m-q4_k_m.gguf";
+
+class PretrainedTokenizer : public testing::Test {
+ protected:
+  void SetUp() override {
+    const char* folder = ::getenv("UNCHAIN_MODELS");
+    const char* ci = ::getenv("CI");
+    if (!folder && ci && std::string(ci) == "true") FAIL() << "UNCHAIN_MODELS is not set";
+    if (!folder) GTEST_SKIP() << "UNCHAIN_MODELS is not set: a folder with the two GGUF files";
+    folder_ = folder;
+    const char* shared = ::getenv("UNCHAIN_SHARED");
+    shared_ = shared ? shared : UNCHAIN_SOURCE_DIR "/../shared";
+  }
+  std::unique_ptr<Tokenizer> open(const char* name) const {
+    return tokenizer::from_gguf(formats::GgufFile::open(folder_ / name));
+  }
+  void expect_goldens(const Tokenizer& tokenizer, const std::string& model) const {
+    const auto golden = nlohmann::json::parse(read_file(shared_ / "goldens" / model / "prompts.json"));
+    ASSERT_EQ(golden["prompts"].size(), 8u);
+    for (const auto& prompt : golden["prompts"]) {
+      const Control control = prompt["name"] == "chat" ? Control::parse : Control::literal;
+      const std::string text = prompt["text"];
+      const auto ids = tokenizer.encode_with_bos(text, control);
+      EXPECT_EQ(ids, prompt["ids"].get<std::vector<int32_t>>()) << prompt["name"];
+      std::vector<std::string> pieces;
+      for (const int32_t id : ids) pieces.push_back(tokenizer.piece(id));
+      EXPECT_EQ(pieces, prompt["pieces"].get<std::vector<std::string>>()) << prompt["name"];
+      EXPECT_EQ(tokenizer.decode(tokenizer.encode(text, control)), text);
+    }
+  }
+  // Ids of the whole file, which must come back as it was, within the seconds given.
+  std::vector<int32_t> whole_file(const Tokenizer& tokenizer, double limit_s) const {
+    const std::string text = read_file(shared_ / "data/wikitext-2/wiki.test.raw");
+    const auto start = std::chrono::steady_clock::now();
+    auto ids = tokenizer.encode_with_bos(text);
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    RecordProperty("encode_ms", static_cast<int>(seconds * 1000));
+    std::printf("encoded %zu bytes in %.3f s\n", text.size(), seconds);
+    EXPECT_LT(seconds, limit_s);
+    EXPECT_TRUE(tokenizer.decode(tokenizer.encode(text)) == text);
+    return ids;
+  }
+  std::filesystem::path folder_, shared_;
+};
+
+TEST_F(PretrainedTokenizer, SmolLm2) {
+  const auto tokenizer = open(kSmolLm2);
+  EXPECT_EQ(tokenizer->kind, "gpt2 bpe (smollm)");
+  EXPECT_TRUE(tokenizer->warnings.empty());
+  EXPECT_EQ(tokenizer->size(), 49152);
+  EXPECT_EQ(tokenizer->bos, 1);
+  EXPECT_FALSE(tokenizer->add_bos);
+  EXPECT_EQ(tokenizer->stops, std::vector<int32_t>{2});
+  expect_goldens(*tokenizer, "smollm2");
+  EXPECT_EQ(whole_file(*tokenizer, 5).size(), 303415u);
+}
+
+TEST_F(PretrainedTokenizer, Gemma3) {
+  const auto start = std::chrono::steady_clock::now();
+  const auto tokenizer = open(kGemma3);
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  std::printf("opened in %.3f s\n", seconds);
+  EXPECT_LT(seconds, 3);
+  EXPECT_EQ(tokenizer->kind, "sentencepiece");
+  EXPECT_EQ(tokenizer->size(), 262144);
+  EXPECT_TRUE(tokenizer->add_bos);
+  expect_goldens(*tokenizer, "gemma3-270m");
+  const auto ids = whole_file(*tokenizer, 5);
+  EXPECT_EQ(ids.front(), 2);
+  EXPECT_EQ(ids.size(), 1u + 295215u);
+}
+
+}  // namespace
+}  // namespace unchain::test
