@@ -4,7 +4,6 @@
 
 #include "base/check.h"
 #include "formats/text.h"
-#include "tokenizer/merge.h"
 #include "tokenizer/piece_tokenizer.h"
 #include "tokenizer/pretokenizer.h"
 
@@ -112,11 +111,7 @@ class ByteLevel final : public PieceTokenizer {
     }
     merger.clear();
     for (size_t i = 0; i < word.size(); ++i) merger.add(bytes_[static_cast<uint8_t>(word[i])], i, 1);
-    merger.run([&](const Symbol& left, const Symbol& right) -> Merged {
-      const auto rank = ranks_.find(pair_key(left.id, right.id));
-      if (rank == ranks_.end()) return {0, -1};
-      return {static_cast<double>(rank->second.rank), rank->second.id};
-    });
+    merger.run([&](const Symbol& left, const Symbol& right) -> Merged { return ranks_.find(left.id, right.id); });
     for (int32_t i = 0; i >= 0; i = merger.symbols[static_cast<size_t>(i)].next) {
       const int32_t id = merger.symbols[static_cast<size_t>(i)].id;
       if (id >= 0) {
@@ -128,7 +123,7 @@ class ByteLevel final : public PieceTokenizer {
   }
 
   Pretokenizer words_;
-  std::unordered_map<uint64_t, Rank> ranks_;
+  PairTable ranks_;
   std::array<std::string, 256> characters_;
   std::array<int32_t, 256> bytes_{};  // id of each byte's piece, −1: none
 };

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <vector>
 
@@ -17,6 +18,41 @@ struct Symbol {
 struct Merged {
   double priority;  // the lowest goes first, among equals the leftmost
   int32_t id;       // −1: the two do not merge
+};
+
+// Which pairs of ids merge, into what, and at which rank: a hash table in one block of memory, since the search for
+// pairs is most of the work of a merge.
+class PairTable {
+ public:
+  explicit PairTable(size_t pairs) : slots_(std::bit_ceil(2 * pairs + 2)) {}
+
+  // At most as many as the constructor was told, of ids that are not negative; false if the pair is there already.
+  bool add(int32_t left, int32_t right, int32_t rank, int32_t merged) {
+    Slot& slot = slots_[place(left, right)];
+    if (slot.merged >= 0) return false;
+    slot = {left, right, rank, merged};
+    return true;
+  }
+  Merged find(int32_t left, int32_t right) const {
+    const Slot& slot = slots_[place(left, right)];
+    return {static_cast<double>(slot.rank), slot.merged};
+  }
+
+ private:
+  struct Slot {
+    int32_t left = -1, right = -1, rank = 0, merged = -1;
+  };
+  // The slot of the pair, or the empty one where it would go.
+  size_t place(int32_t left, int32_t right) const {
+    uint64_t hash = (static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32) ^ static_cast<uint32_t>(right);
+    hash *= 0x9e3779b97f4a7c15;  // 2^64 / golden ratio: spreads neighbouring ids
+    size_t at = (hash ^ hash >> 32) & (slots_.size() - 1);
+    while (slots_[at].merged >= 0 && (slots_[at].left != left || slots_[at].right != right)) {
+      at = (at + 1) & (slots_.size() - 1);
+    }
+    return at;
+  }
+  std::vector<Slot> slots_;
 };
 
 // The working memory of a merge, kept between words.

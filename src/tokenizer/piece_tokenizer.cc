@@ -98,9 +98,8 @@ int32_t PieceTokenizer::find(std::string_view piece) const {
   return place == index_.end() ? -1 : place->second;
 }
 
-std::unordered_map<uint64_t, PieceTokenizer::Rank> PieceTokenizer::resolve_merges() const {
-  std::unordered_map<uint64_t, Rank> ranks;
-  ranks.reserve(vocabulary_.merges.size());
+PairTable PieceTokenizer::resolve_merges() const {
+  PairTable pairs(vocabulary_.merges.size());
   for (size_t i = 0; i < vocabulary_.merges.size(); ++i) {
     const auto& [left, right] = vocabulary_.merges[i];
     const auto known = [&](const std::string& piece) {
@@ -111,13 +110,13 @@ std::unordered_map<uint64_t, PieceTokenizer::Rank> PieceTokenizer::resolve_merge
       }
       return id;
     };
-    const Rank rank{static_cast<int32_t>(i), known(left + right)};
-    if (!ranks.try_emplace(pair_key(known(left), known(right)), rank).second) {
+    const int32_t merged = known(left + right);
+    if (!pairs.add(known(left), known(right), static_cast<int32_t>(i), merged)) {
       fail(ErrorCode::format, "{}: merge {} ('{}' + '{}') is there twice; the vocabulary is damaged", vocabulary_.name,
            i, printable(left), printable(right));
     }
   }
-  return ranks;
+  return pairs;
 }
 
 std::vector<int32_t> PieceTokenizer::encode(std::string_view text, Control control) const {

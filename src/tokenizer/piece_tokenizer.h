@@ -6,6 +6,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "tokenizer/merge.h"
 #include "tokenizer/token_names.h"
 #include "tokenizer/vocabulary.h"
 
@@ -27,14 +28,8 @@ class PieceTokenizer : public Tokenizer {
 
   // Piece → id, of those that can come from plain text: normal and user-defined ones. −1: none.
   int32_t find(std::string_view piece) const;
-  // Pairs of ids → rank and id of the merged piece. Errors: format (a merge of unknown pieces, a merge twice).
-  struct Rank {
-    int32_t rank, id;
-  };
-  std::unordered_map<uint64_t, Rank> resolve_merges() const;
-  static uint64_t pair_key(int32_t left, int32_t right) {
-    return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
-  }
+  // Of the vocabulary's merges. Errors: format (a merge of unknown pieces, a merge twice).
+  PairTable resolve_merges() const;
   // Appends the unknown token, where there is one.
   void add_unknown(std::vector<int32_t>& ids) const {
     if (vocabulary_.unknown >= 0) ids.push_back(vocabulary_.unknown);

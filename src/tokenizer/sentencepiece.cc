@@ -9,7 +9,6 @@
 
 #include "base/check.h"
 #include "formats/text.h"
-#include "tokenizer/merge.h"
 #include "tokenizer/piece_tokenizer.h"
 
 namespace unchain::tokenizer {
@@ -126,9 +125,7 @@ class SentencePiece final : public PieceTokenizer {
         const int32_t id = find(chunk.substr(left.begin, left.length + right.length));
         return {id < 0 ? 0 : -static_cast<double>(vocabulary_.scores[static_cast<size_t>(id)]), id};
       }
-      const auto rank = ranks_.find(pair_key(left.id, right.id));
-      if (rank == ranks_.end()) return {0, -1};
-      return {static_cast<double>(rank->second.rank), rank->second.id};
+      return ranks_.find(left.id, right.id);
     });
     for (int32_t i = 0; i >= 0; i = merger.symbols[static_cast<size_t>(i)].next) {
       const Symbol& symbol = merger.symbols[static_cast<size_t>(i)];
@@ -140,7 +137,7 @@ class SentencePiece final : public PieceTokenizer {
     }
   }
 
-  std::unordered_map<uint64_t, Rank> ranks_;
+  PairTable ranks_;
   bool by_score_ = false;
   std::array<int32_t, 256> bytes_;  // id of each byte piece, −1: none
   std::array<bool, 256> joins_blank_{};
