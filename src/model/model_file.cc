@@ -80,7 +80,8 @@ std::string tensor_name(FileKind kind, const Architecture& architecture, Part pa
 ModelFile ModelFile::open(const std::filesystem::path& path) {
   ModelFile file;
   file.path_ = path;
-  if (!std::filesystem::is_directory(path)) {
+  std::error_code ignored;  // what cannot be looked at cannot be opened either, which says why
+  if (!std::filesystem::is_directory(path, ignored)) {
     if (!starts_with_magic(path)) {
       fail(ErrorCode::format,
            "{}: is neither a GGUF file (it does not begin with \"GGUF\") nor a folder with config.json", path.string());
@@ -89,8 +90,10 @@ ModelFile ModelFile::open(const std::filesystem::path& path) {
     file.config_ = config_from_gguf(*file.gguf_);
     return file;
   }
-  if (!std::filesystem::exists(path / "config.json") && std::filesystem::exists(path / "model" / "config.json"))
+  if (!std::filesystem::exists(path / "config.json", ignored) &&
+      std::filesystem::exists(path / "model" / "config.json", ignored)) {
     file.path_ = path / "model";
+  }
   file.config_ = config_from_folder(file.path_);
   file.safetensors_ = formats::SafetensorsFile::open_folder(file.path_);
   // Multimodal folders keep the language model under a prefix, which differs between versions of transformers.

@@ -109,6 +109,9 @@ TEST(BadModel, ConfigFilesThatAreNone) {
   write_file(folder / "text.bin", "hello");
   expect_error([&] { ModelFile::open(folder / "text.bin"); }, ErrorCode::format, {"text.bin", "neither a GGUF file"});
   expect_error([&] { ModelFile::open(folder / "absent"); }, ErrorCode::io, {"absent"});
+  expect_error([&] { ModelFile::open(folder / std::string(5000, 'x')); }, ErrorCode::io, {"xxx"});
+  expect_error([&] { ModelFile::open(folder / "text.bin" / "below"); }, ErrorCode::io, {"below"});
+  expect_error([&] { ModelFile::open(""); }, ErrorCode::io, {""});
 }
 
 // A copy of a golden GGUF file with changed metadata and tensors.
