@@ -152,7 +152,7 @@ std::string PieceTokenizer::decode(const std::vector<int32_t>& ids) const {
     std::string_view surface = surfaces_[static_cast<size_t>(id)];
     if (start && surface.starts_with(' ')) surface.remove_prefix(1);
     text += surface;
-    start = vocabulary_.blank_prefix && is_name(id) && id != vocabulary_.unknown;
+    start = vocabulary_.blank_prefix && is_name(id);
   }
   return text;
 }
