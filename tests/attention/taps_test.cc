@@ -123,6 +123,21 @@ TEST(Taps, ObserversSeeEachRowOnceAndAllOfIt) {
   set_threads(0);
 }
 
+// Puts these weights in place of every map of the wanted layer.
+struct Replace : attention::Editor {
+  static float weight(int64_t head, int64_t position, int64_t key) {
+    return 0.25f * static_cast<float>((head * 7 + position * 3 + key * 5) % 11) - 1;
+  }
+  bool wants(int layer) const override { return layer == 5; }
+  void edit_maps(MapPanel& panel) override {
+    for (int h = 0; h < panel.heads; ++h) {
+      for (int64_t r = 0; r < panel.rows; ++r) {
+        for (int64_t j = 0; j < panel.keys; ++j) panel.positive_row(h, r)[j] = weight(h, panel.first_row + r, j);
+      }
+    }
+  }
+};
+
 TEST(Taps, TheyComeOnlyWhereTheyAreWanted) {
   const auto s = sizes(70, 0, 0);
   AttentionCase c(s, DType::f32);
@@ -138,25 +153,18 @@ TEST(Taps, TheyComeOnlyWhereTheyAreWanted) {
   EXPECT_EQ(recorder.ended, 0);
   EXPECT_EQ(other.rows_of_maps, 70);
   EXPECT_EQ(other.ended, 1);
+  // An editor of another layer beside an observer of this one.
+  Replace elsewhere;
+  Recorder here(s);
+  here.wanted = 6;
+  const Taps both{{&here}, {&elsewhere}};
+  const auto expected = c.reference(false);
+  EXPECT_TRUE(close_each(c.run(DType::f32, {&both, 6}), expected.out, c.tolerance(expected, DType::f32)));
+  EXPECT_EQ(here.rows_of_maps, 70);
   EXPECT_FALSE((attention::TapContext{nullptr, 3}.active()));
   EXPECT_FALSE((attention::TapContext{&taps, 1}.active()));
   EXPECT_TRUE((attention::TapContext{&taps, 3}.active()));
 }
-
-// Puts these weights in place of every map of the wanted layer.
-struct Replace : attention::Editor {
-  static float weight(int64_t head, int64_t position, int64_t key) {
-    return 0.25f * static_cast<float>((head * 7 + position * 3 + key * 5) % 11) - 1;
-  }
-  bool wants(int layer) const override { return layer == 5; }
-  void edit_maps(MapPanel& panel) override {
-    for (int h = 0; h < panel.heads; ++h) {
-      for (int64_t r = 0; r < panel.rows; ++r) {
-        for (int64_t j = 0; j < panel.keys; ++j) panel.positive_row(h, r)[j] = weight(h, panel.first_row + r, j);
-      }
-    }
-  }
-};
 
 // Doubles the outputs of head 1.
 struct Double : attention::Editor {

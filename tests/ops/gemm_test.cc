@@ -63,15 +63,20 @@ struct Rows {
   }
 };
 
+// Between the rows of each matrix.
+struct Gaps {
+  int64_t a, b, c;
+};
+
 template <class In, class Out>
-void expect_product(const Sizes& s, Transpose transpose, Store store, int64_t gap) {
+void expect_product(const Sizes& s, Transpose transpose, Store store, const Gaps& gap) {
   SCOPED_TRACE(testing::Message() << "[" << s.m << ", " << s.n << ", " << s.k << "] transposed "
                                   << (transpose == Transpose::yes) << " accumulate " << (store == Store::accumulate)
-                                  << " gap " << gap);
+                                  << " gaps " << gap.a << gap.b << gap.c);
   const bool turned = transpose == Transpose::yes;
-  const Rows<In> a(random_floats(static_cast<size_t>(s.m * s.k), 1), s.m, s.k, gap);
-  const Rows<In> b(random_floats(static_cast<size_t>(s.n * s.k), 2), turned ? s.n : s.k, turned ? s.k : s.n, gap);
-  const Rows<Out> c(random_floats(static_cast<size_t>(s.m * s.n), 3), s.m, s.n, gap);
+  const Rows<In> a(random_floats(static_cast<size_t>(s.m * s.k), 1), s.m, s.k, gap.a);
+  const Rows<In> b(random_floats(static_cast<size_t>(s.n * s.k), 2), turned ? s.n : s.k, turned ? s.k : s.n, gap.b);
+  const Rows<Out> c(random_floats(static_cast<size_t>(s.m * s.n), 3), s.m, s.n, gap.c);
   const std::vector<double> before = c.values();
   std::vector<double> expected = ref::matmul(a.values(), b.values(), s.m, s.n, s.k, turned);
   std::vector<double> size_a = a.values(), size_b = b.values();
@@ -94,7 +99,10 @@ void expect_products() {
   for (const Sizes& s : kSizes) {
     for (const Transpose transpose : {Transpose::no, Transpose::yes}) {
       for (const Store store : {Store::overwrite, Store::accumulate}) {
-        for (const int64_t gap : {int64_t{0}, int64_t{3}}) expect_product<In, Out>(s, transpose, store, gap);
+        // One after the other, so that a product that was kept for other gaps would show.
+        for (const Gaps& gap : {Gaps{0, 0, 0}, {3, 0, 0}, {0, 3, 0}, {0, 0, 3}, {1, 2, 3}}) {
+          expect_product<In, Out>(s, transpose, store, gap);
+        }
       }
     }
   }

@@ -84,6 +84,25 @@ TEST(AttentionLaws, TheFutureChangesNothingEarlier) {
   });
 }
 
+TEST(AttentionLaws, KeysBeforeTheWindowDoNotMatter) {
+  everywhere([](const ref::AttentionSizes& s, DType type, const attention::TapContext& tap) {
+    if (s.window == 0 || s.keys() <= s.window) return;
+    // Of the last row: the last key outside its window, and the first one inside.
+    const auto last_row_with = [&](int64_t key) {
+      AttentionCase c(s, type);
+      for (int64_t g = 0; key >= 0 && g < s.kv_heads; ++g) {
+        for (int64_t e = 0; e < s.head_dim; ++e) c.k[s.k_at(g, key, e)] = 2;
+        for (int64_t w = 0; w < s.value_dim; ++w) c.v[s.v_at(g, key, w)] = -1000;
+      }
+      auto out = c.run(DType::f32, tap);
+      return std::vector<float>(out.end() - s.heads * s.value_dim, out.end());
+    };
+    const auto before = last_row_with(-1);
+    EXPECT_TRUE(same_bits(last_row_with(s.keys() - 1 - s.window), before));
+    EXPECT_FALSE(same_bits(last_row_with(s.keys() - s.window), before));
+  });
+}
+
 TEST(AttentionLaws, PermutingHeadsPermutesOutputs) {
   everywhere([](const ref::AttentionSizes& s, DType type, const attention::TapContext& tap) {
     AttentionCase c(s, type), permuted(s, type);
