@@ -101,7 +101,7 @@ int32_t PieceTokenizer::find(std::string_view piece) const {
 PairTable PieceTokenizer::resolve_merges() const {
   PairTable pairs(vocabulary_.merges.size());
   for (size_t i = 0; i < vocabulary_.merges.size(); ++i) {
-    const auto& [left, right] = vocabulary_.merges[i];
+    const std::string &left = vocabulary_.merges[i].first, &right = vocabulary_.merges[i].second;
     const auto known = [&](const std::string& piece) {
       const int32_t id = find(piece);
       if (id < 0) {
