@@ -170,9 +170,12 @@ void Context::attend(int64_t index, const Rows& step, const attention::Taps* tap
     norm(wide, step.hidden.row_range(step.first, wanted), layer.attention_norm, index, step.position + step.first);
     wanted_x = wide;
   }
-  ops::linear_forward(query, wanted_x, layer.query);
-  ops::linear_forward(key, x, layer.key);
-  ops::linear_forward(value, x, layer.value);
+  if (step.first == 0) {
+    ops::linear_forward(x, {{query, layer.query}, {key, layer.key}, {value, layer.value}});
+  } else {
+    ops::linear_forward(query, wanted_x, layer.query);
+    ops::linear_forward(x, {{key, layer.key}, {value, layer.value}});
+  }
   prepare_queries(index, query, step.position + step.first);
   store_keys_and_values(index, key, value);
   // Pass 2: attention, and its output projection.
@@ -210,8 +213,7 @@ void Context::feed_forward(int64_t index, const Rows& step) {
     norm(x, hidden, layer.feed_forward_norm, index, position);
     const Matrix gate(gate_up_.data(), rows, c.feed_forward),
         up(gate_up_.data() + rows * c.feed_forward, rows, c.feed_forward);
-    ops::linear_forward(gate, x, layer.gate);
-    ops::linear_forward(up, x, layer.up);
+    ops::linear_forward(x, {{gate, layer.gate}, {up, layer.up}});
     const Matrix gated = activations(rows, c.feed_forward);  // x is not needed any more
     ops::gated_forward(gated, gate, up, c.architecture->activation);
     const Matrix projected(projected_.data(), rows, c.width);

@@ -1,6 +1,8 @@
 // y = x Wᵀ + b.
 #pragma once
 
+#include <initializer_list>
+
 #include "tensor/matrix.h"
 
 namespace unchain::ops {
@@ -19,7 +21,19 @@ struct Linear {
 // rows that the product is bound by reading the weights (decoding): then f32, which is free there and more exact.
 DType activation_type(DType weight_type, int64_t rows) noexcept;
 
-// out[T, outputs] = x[T, inputs] Wᵀ + bias, f32. x.type as activation_type() says. Errors: shape.
-void linear_forward(const Matrix& out, const Matrix& x, const Linear& linear);
+// One product of linear_forward: out[T, outputs] f32.
+struct LinearOutput {
+  Matrix out;
+  const Linear& linear;
+};
+
+// out[T, outputs] = x[T, inputs] Wᵀ + bias, f32, for all products that read the same x. x.type as activation_type()
+// says. Errors: shape.
+void linear_forward(const Matrix& x, std::initializer_list<LinearOutput> outputs);
+
+// The same for one product.
+inline void linear_forward(const Matrix& out, const Matrix& x, const Linear& linear) {
+  linear_forward(x, {{out, linear}});
+}
 
 }  // namespace unchain::ops
