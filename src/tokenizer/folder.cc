@@ -63,7 +63,7 @@ std::vector<int32_t> ids_of(const json& object, const char* key, const fs::path&
 
 }  // namespace
 
-std::unique_ptr<Tokenizer> from_folder(const fs::path& folder, const std::string& pretokenizer) {
+Vocabulary read_folder(const fs::path& folder, const std::string& pretokenizer) {
   const fs::path json_path = folder / "tokenizer.json", model_path = folder / "tokenizer.model";
   Vocabulary v;
   if (fs::exists(json_path)) {
@@ -82,7 +82,11 @@ std::unique_ptr<Tokenizer> from_folder(const fs::path& folder, const std::string
     if (const auto object = read_object(model)) v.stops = ids_of(*object, "eos_token_id", model, v.pieces.size());
   }
   if (v.eos < 0 && !v.stops.empty()) v.eos = v.stops.front();
-  return make_tokenizer(std::move(v));
+  return v;
+}
+
+std::unique_ptr<Tokenizer> from_folder(const fs::path& folder, const std::string& pretokenizer) {
+  return make_tokenizer(read_folder(folder, pretokenizer));
 }
 
 }  // namespace unchain::tokenizer

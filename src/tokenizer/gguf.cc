@@ -123,8 +123,12 @@ class Reader {
 
 }  // namespace
 
+Vocabulary read_gguf(const GgufFile& file, const std::string& pretokenizer) {
+  return Reader(file).read(pretokenizer);
+}
+
 std::unique_ptr<Tokenizer> from_gguf(const GgufFile& file, const std::string& pretokenizer) {
-  return make_tokenizer(Reader(file).read(pretokenizer));
+  return make_tokenizer(read_gguf(file, pretokenizer));
 }
 
 }  // namespace unchain::tokenizer

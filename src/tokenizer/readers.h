@@ -1,12 +1,18 @@
 // Readers of tokenizer files, and what they share. All of them fill a Vocabulary, which make_tokenizer() checks.
 #pragma once
 
+#include <filesystem>
 #include <string>
 #include <string_view>
 
 #include "tokenizer/vocabulary.h"
 
 namespace unchain::tokenizer {
+
+// The metadata of a GGUF file, and the files of a Hugging Face folder; arguments and errors as from_gguf(),
+// from_folder().
+Vocabulary read_gguf(const formats::GgufFile& file, const std::string& pretokenizer = "");
+Vocabulary read_folder(const std::filesystem::path& folder, const std::string& pretokenizer = "");
 
 // tokenizer.json of Hugging Face. `where` names it in messages; `pretokenizer` as in from_folder(). Errors: format;
 // unsupported (what is not read here, by name); usage.
