@@ -32,8 +32,11 @@ void run(const Common& common, bool tensors) {
     window = std::max(window, layer.window);
   }
   std::string tokenizer = "none";
+  std::vector<std::string> notes;
   try {
-    tokenizer = open_tokenizer(file, common)->kind;
+    const auto opened = open_tokenizer(file, common);
+    tokenizer = opened->kind;
+    notes = opened->notes;
   } catch (const Error& error) {
     tokenizer = fmt::format("not readable: {}", error.what());
   }
@@ -74,6 +77,7 @@ void run(const Common& common, bool tensors) {
     types += fmt::format("{}{} {}", types.empty() ? "" : ", ", count, name);
   table.row({"tensors", types});
   std::string text = table.text();
+  for (const std::string& note : notes) text += fmt::format("note: {}\n", report::printable(note));
   for (const std::string& name : file.unused_tensors())
     text += fmt::format("warning: tensor {} is not used\n", report::printable(name));
   if (tensors) {

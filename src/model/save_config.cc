@@ -140,9 +140,13 @@ nlohmann::json hugging_face_config(const Config& config, const std::string& dtyp
     json["layer_types"] = types;
     json["sliding_window"] = has_windows(config) ? window_of(config) : config.context;
     json["rope_local_base_freq"] = config.ropes.size() > 1 ? config.ropes[1].theta : family.local_theta;
-    // Rounded so that a scale stored as f32 gives back the whole number that it came from.
+    // A whole number in the form's own terms (transformers refuses 256.0), which a scale stored as f32 gives back.
     const double scalar = 1 / (static_cast<double>(config.attention_scale) * config.attention_scale);
-    json["query_pre_attn_scalar"] = std::abs(scalar - std::round(scalar)) < 1e-4 * scalar ? std::round(scalar) : scalar;
+    if (std::abs(scalar - std::round(scalar)) < 1e-4 * scalar) {
+      json["query_pre_attn_scalar"] = std::llround(scalar);
+    } else {
+      json["query_pre_attn_scalar"] = scalar;
+    }
   }
   return json;
 }

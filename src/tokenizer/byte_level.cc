@@ -88,7 +88,7 @@ class ByteLevel final : public PieceTokenizer {
       missing += bytes_[byte] < 0;
     }
     if (missing > 0 && vocabulary_.unknown < 0) {
-      warnings.push_back(
+      notes.push_back(
           fmt::format("{}: {} byte values have no piece, and there is no unknown token; where they occur "
                       "in a text they are left out",
                       vocabulary_.name, missing));

@@ -64,9 +64,9 @@ class SentencePiece final : public PieceTokenizer {
     int missing = 0;
     for (const int32_t id : bytes_) missing += id < 0;
     if (missing > 0) {
-      warnings.push_back(fmt::format("{}: {} byte values have no piece, so characters that the vocabulary lacks {}",
-                                     vocabulary_.name, missing,
-                                     vocabulary_.unknown >= 0 ? "become the unknown token" : "are left out"));
+      notes.push_back(fmt::format("{}: {} byte values have no piece, so characters that the vocabulary lacks {}",
+                                  vocabulary_.name, missing,
+                                  vocabulary_.unknown >= 0 ? "become the unknown token" : "are left out"));
     }
   }
 

@@ -40,6 +40,7 @@ class Tokenizer {
   bool add_bos = false;    // exactly as the file says
   std::vector<int32_t> stops;   // ids that end a generation: eos and, where the file names them, end-of-turn tokens
   std::string kind;        // for `inspect`, for example "gpt2 bpe (smollm)", "sentencepiece"
+  std::vector<std::string> notes;     // what `inspect` tells besides, for example bytes that no piece stands for
   std::vector<std::string> warnings;  // for the user's eyes, for example an unknown pre-tokenizer
 };
 

@@ -132,15 +132,15 @@ TEST(Vocabularies, MissingBytesAreSaidOrBecomeUnknown) {
   v.pieces = {"<unk>", "a", "b"};
   v.types = {PieceType::unknown, PieceType::normal, PieceType::normal};
   v.patterns = {"."};
-  EXPECT_EQ(make_tokenizer(v)->warnings.size(), 1u);
+  EXPECT_EQ(make_tokenizer(v)->notes.size(), 1u);
   EXPECT_EQ(make_tokenizer(v)->encode("axb"), (std::vector<int32_t>{1, 2}));
   v.unknown = 0;
   EXPECT_EQ(make_tokenizer(v)->encode("axb"), (std::vector<int32_t>{1, 0, 2}));
-  EXPECT_TRUE(make_tokenizer(v)->warnings.empty());
+  EXPECT_TRUE(make_tokenizer(v)->notes.empty());
   v.kind = Vocabulary::Kind::sentencepiece;
   expect_error([&] { make_tokenizer(v); }, ErrorCode::format, {"neither scores nor merges"});
   v.scores = {0, 0, 0};
-  EXPECT_EQ(make_tokenizer(v)->warnings.size(), 1u);
+  EXPECT_EQ(make_tokenizer(v)->notes.size(), 1u);
   EXPECT_EQ(make_tokenizer(v)->encode("a\xff"
                                       "b"),
             (std::vector<int32_t>{1, 0, 2}));
