@@ -20,7 +20,7 @@ namespace unchain::bench {
 
 struct Row {
   std::string name;
-  double flops = 0;  // of one run
+  double flops = 0;  // of one run (or bytes, for what is bound by memory)
   std::function<void()> run;
   std::vector<double> seconds;
 
