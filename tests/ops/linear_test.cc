@@ -61,6 +61,46 @@ TEST(Linear, FewAndManyRows) {
   set_threads(0);
 }
 
+TEST(Linear, SeveralProductsOfOneInputEqualEachAlone) {
+  // Shares of the stacked weights that begin and end inside a weight, on the boundary, and weights smaller than a
+  // share.
+  for (const int count : {1, 2}) {
+    set_threads(count);
+    for (const DType type : {DType::f32, DType::bf16}) {
+      for (const int64_t rows : {1, 3, 4, 5, 20}) {
+        constexpr int64_t kIn = 700;
+        const int64_t sizes[] = {130, 1, 97};
+        auto x = random_floats(static_cast<size_t>(rows * kIn), 1);
+        auto x16 = to_bf16s(x);
+        const Matrix in = ops::activation_type(type, rows) == DType::bf16 ? Matrix(x16.data(), rows, kIn)
+                                                                          : Matrix(x.data(), rows, kIn);
+        std::vector<std::vector<float>> w, bias, alone, together;
+        std::vector<std::vector<bf16>> w16;
+        std::vector<ops::Linear> linears;
+        for (const int64_t n : sizes) {
+          w.push_back(random_floats(static_cast<size_t>(n * kIn), 2 + w.size()));
+          w16.push_back(to_bf16s(w.back()));
+          bias.push_back(random_floats(static_cast<size_t>(n), 9));
+          alone.emplace_back(static_cast<size_t>(rows * n), -77.0f);
+          together.push_back(alone.back());
+          linears.push_back({type == DType::bf16 ? Matrix(w16.back().data(), n, kIn) : Matrix(w.back().data(), n, kIn),
+                             n == 1 ? nullptr : bias.back().data()});
+        }
+        for (size_t i = 0; i < 3; ++i) ops::linear_forward(Matrix(alone[i].data(), rows, sizes[i]), in, linears[i]);
+        ops::linear_forward(in, {{Matrix(together[0].data(), rows, sizes[0]), linears[0]},
+                                 {Matrix(together[1].data(), rows, sizes[1]), linears[1]},
+                                 {Matrix(together[2].data(), rows, sizes[2]), linears[2]}});
+        for (size_t i = 0; i < 3; ++i) {
+          // The same products, but rows may be taken in other groups of four: K + 2 roundings of Σ|x w| on each side.
+          SCOPED_TRACE(testing::Message() << rows << " rows, " << info(type).name << ", product " << i);
+          EXPECT_TRUE(close(together[i], widen(alone[i]), 2 * (kIn + 2) * kEpsF32 * kIn));
+        }
+      }
+    }
+  }
+  set_threads(0);
+}
+
 TEST(Linear, RowsAreIndependentOfTheirNumber) {
   // The first rows of a long input equal a short input to rounding: decoding agrees with prefill.
   constexpr int64_t kIn = 48, kOut = 30;
