@@ -28,19 +28,19 @@ class Tokenizer {
   // The bytes that the ids stand for. decode(encode(x)) == x. Control tokens give their names. Error: usage for an id
   // outside the vocabulary.
   virtual std::string decode(const std::vector<int32_t>& ids) const = 0;
-  virtual int32_t size() const = 0;                       // ids are 0 … size − 1
-  virtual std::string piece(int32_t id) const = 0;        // as stored in the vocabulary
+  virtual int32_t size() const = 0;                 // ids are 0 … size − 1
+  virtual std::string piece(int32_t id) const = 0;  // as stored in the vocabulary
   virtual bool is_control(int32_t id) const = 0;
 
   // encode(), with BOS in front where the file says so and the ids do not begin with it already.
   std::vector<int32_t> encode_with_bos(std::string_view text, Control control = Control::literal) const;
 
-  int32_t bos = -1;        // −1: none
+  int32_t bos = -1;  // −1: none
   int32_t eos = -1;
-  bool add_bos = false;    // exactly as the file says
-  std::vector<int32_t> stops;   // ids that end a generation: eos and, where the file names them, end-of-turn tokens
-  std::string kind;        // for `inspect`, for example "gpt2 bpe (smollm)", "sentencepiece"
-  std::vector<std::string> notes;     // what `inspect` tells besides, for example bytes that no piece stands for
+  bool add_bos = false;            // exactly as the file says
+  std::vector<int32_t> stops;      // ids that end a generation: eos and, where the file names them, end-of-turn tokens
+  std::string kind;                // for `inspect`, for example "gpt2 bpe (smollm)", "sentencepiece"
+  std::vector<std::string> notes;  // what `inspect` tells besides, for example bytes that no piece stands for
   std::vector<std::string> warnings;  // for the user's eyes, for example an unknown pre-tokenizer
 };
 

@@ -125,7 +125,7 @@ std::vector<formats::GgufEntry> gguf_entries(const Vocabulary& v) {
   list("token_type", std::move(types));
   if (byte_level) {
     std::vector<std::string> merges;
-    for (const auto& [left, right] : v.merges) merges.push_back(left + " " + right);
+    for (const auto& [left, right] : v.merges) merges.push_back(fmt::format("{} {}", left, right));
     list("merges", std::move(merges));
   } else {
     std::vector<float> scores = v.scores;
