@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "base/check.h"
 #include "base/thread.h"
@@ -59,13 +60,20 @@ void Context::reserve(int64_t rows) {
   key_value_.reserve(static_cast<size_t>(rows * 2 * c.kv_heads * c.head_dim));
   projected_.reserve(static_cast<size_t>(rows * c.width));
   gate_up_.reserve(static_cast<size_t>(block * 2 * c.feed_forward));
-  const auto activations = [&](int64_t n) {
+  reserve_activations(rows);
+}
+
+// The contents are lost if this must grow.
+void Context::reserve_activations(int64_t rows) {
+  const Config& c = model_->config;
+  const int64_t block = std::min(rows, kFeedForwardRows);
+  const auto count = [&](int64_t n) {
     return static_cast<size_t>(std::max({n * c.width, n * c.heads * c.head_dim, std::min(n, block) * c.feed_forward}));
   };
   // Even bf16 models take a few rows in f32, see ops::activation_type().
   const bool narrow = model_->dtype == DType::bf16;
-  activation_f32_.reserve(activations(narrow ? std::min<int64_t>(rows, simd::kMaxVectors) : rows));
-  if (narrow) activation_bf16_.reserve(activations(rows));
+  activation_f32_.reserve(count(narrow ? std::min<int64_t>(rows, simd::kMaxVectors) : rows));
+  if (narrow) activation_bf16_.reserve(count(rows));
 }
 
 // Inputs of products: f32 or bf16 as the product wants them.
@@ -130,19 +138,34 @@ void Context::store_keys_and_values(int64_t index, const Matrix& key, const Matr
   });
 }
 
-// ‖v_j W_O[h]‖₂ for every key j and head h, for observers that weigh mass by what it carries.
+// ‖v_j W_O[h]‖₂ for every key j and head h, for observers that weigh mass by what it carries: the output projection of
+// rows in which all heads but one are zero.
 void Context::value_norms(int64_t index, int64_t keys) {
   const Config& c = model_->config;
-  const Matrix& output = model_->layers[static_cast<size_t>(index)].output.weight;
+  ops::Linear output = model_->layers[static_cast<size_t>(index)].output;
+  output.bias = nullptr;
   const attention::KvView cache = kv(index);
+  const auto width = static_cast<size_t>(c.head_dim);
   value_norm_.reserve(static_cast<size_t>(c.heads * keys));
+  reserve_activations(std::min(keys, kFeedForwardRows));
   Buffer<float> written(static_cast<size_t>(std::min(keys, kFeedForwardRows) * c.width));
   for (int64_t h = 0; h < c.heads; ++h) {
     for (int64_t first = 0; first < keys; first += kFeedForwardRows) {
       const int64_t count = std::min(kFeedForwardRows, keys - first);
-      const Matrix product(written.data(), count, c.width);
-      ops::gemm(product, cache.value_rows(h * c.kv_heads / c.heads, first, count),
-                output.col_range(h * c.head_dim, c.head_dim), ops::Transpose::yes);
+      const Matrix alone = activations(count, c.heads * c.head_dim), product(written.data(), count, c.width);
+      const Matrix values = cache.value_rows(h * c.kv_heads / c.heads, first, count);
+      const auto bytes = static_cast<size_t>(alone.cols * info(alone.type).bytes);
+      for (int64_t j = 0; j < count; ++j) {
+        if (alone.type == DType::bf16) {
+          std::memset(static_cast<void*>(alone.bf16s(j)), 0, bytes);
+          std::copy_n(values.bf16s(j), width, alone.bf16s(j) + h * c.head_dim);
+        } else {
+          std::memset(alone.f32(j), 0, bytes);
+          values.type == DType::bf16 ? simd::convert(values.bf16s(j), alone.f32(j) + h * c.head_dim, width)
+                                     : simd::scaled(values.f32(j), 1.0f, alone.f32(j) + h * c.head_dim, width);
+        }
+      }
+      ops::linear_forward(product, alone, output);
       for (int64_t j = 0; j < count; ++j) {
         value_norm_[static_cast<size_t>(h * keys + first + j)] =
             std::sqrt(simd::sum_squares(product.f32(j), static_cast<size_t>(c.width)));

@@ -44,6 +44,7 @@ class Context {
  private:
   struct Rows;
   void reserve(int64_t rows);
+  void reserve_activations(int64_t rows);
   void attend(int64_t index, const Rows& step, const attention::Taps* taps);
   void feed_forward(int64_t index, const Rows& step);
   void store_keys_and_values(int64_t index, const Matrix& key, const Matrix& value);

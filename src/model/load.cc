@@ -26,7 +26,8 @@ class Loader {
     return result;
   }
 
-  // A matrix [outputs, inputs] with its bias if the file has one; filled by finish().
+  // A matrix [outputs, inputs] with its bias if the file has one; filled by finish(). Matrices of the layers are packed
+  // where products like that; the vocabulary's stay row by row, since tokens are looked up in it.
   void linear(ops::Linear& target, Part part, int64_t layer, int64_t outputs, int64_t inputs) {
     const Tensor& tensor = need(part, layer);
     if (tensor.shape != Shape{outputs, inputs}) {
@@ -37,7 +38,8 @@ class Loader {
       fail(ErrorCode::unsupported, "{}: {}: type {} cannot be read yet", file_.path().string(), tensor.name,
            info(tensor.type).name);
     }
-    planned_.push_back({&target, &tensor});
+    const bool vocabulary = part == Part::token_embedding || part == Part::output;
+    planned_.push_back({&target, &tensor, !vocabulary && ops::prefers_packed(model_.dtype, outputs, inputs)});
     if (const Tensor* bias = file_.find(part, layer, "bias")) {
       model_.biases.push_back(decode_vector(*bias, outputs));
       target.bias = model_.biases.back().data();
@@ -46,24 +48,24 @@ class Loader {
 
   void finish() {
     size_t bytes = 0;
-    for (const Planned& p : planned_) bytes += in_place(*p.tensor) ? 0 : padded(*p.tensor);
+    for (const Planned& p : planned_) bytes += p.bytes(model_.dtype);
     const std::shared_ptr<std::byte> block = allocate_large(bytes);
     if (block) model_.storage.push_back(block);
     std::byte* next = block.get();
     for (const Planned& p : planned_) {
       const int64_t rows = p.tensor->dim(0), cols = p.tensor->dim(1);
-      const std::byte* data = p.tensor->bytes.data();
-      if (in_place(*p.tensor)) {
-        model_.storage.push_back(p.tensor->owner);
-      } else {
-        convert(*p.tensor, next);
-        data = next;
-        next += padded(*p.tensor);
-      }
       // Matrix has no read-only form; weights are never written after this.
-      void* values = const_cast<std::byte*>(data);
-      p.target->weight = model_.dtype == DType::bf16 ? Matrix(static_cast<bf16*>(values), rows, cols)
-                                                     : Matrix(static_cast<float*>(values), rows, cols);
+      std::byte* data = p.in_place(model_.dtype) ? const_cast<std::byte*>(p.tensor->bytes.data()) : next;
+      if (p.packed) {
+        p.target->packed = {data, model_.dtype, rows, cols};
+        pack(*p.tensor, p.target->packed, data);
+      } else {
+        if (!p.in_place(model_.dtype)) convert(*p.tensor, data);
+        p.target->weight = model_.dtype == DType::bf16 ? Matrix(reinterpret_cast<bf16*>(data), rows, cols)
+                                                       : Matrix(reinterpret_cast<float*>(data), rows, cols);
+      }
+      if (p.in_place(model_.dtype)) model_.storage.push_back(p.tensor->owner);
+      next += p.bytes(model_.dtype);
     }
     if (block) file_.release_pages();
   }
@@ -72,13 +74,18 @@ class Loader {
   struct Planned {
     ops::Linear* target;
     const Tensor* tensor;
-  };
+    bool packed;
 
-  bool in_place(const Tensor& tensor) const { return tensor.type == model_.dtype; }
-  size_t padded(const Tensor& tensor) const {
-    const auto bytes = static_cast<size_t>(tensor.elements() * info(model_.dtype).bytes);
-    return (bytes + 63) / 64 * 64;
-  }
+    // Used where it is mapped.
+    bool in_place(DType dtype) const { return !packed && tensor->type == dtype; }
+    // Of the converted or packed matrix, in whole cache lines.
+    size_t bytes(DType dtype) const {
+      if (in_place(dtype)) return 0;
+      const ops::PackedMatrix order{nullptr, dtype, tensor->dim(0), tensor->dim(1)};
+      const int64_t elements = packed ? order.panels() * order.panel_elements() : tensor->elements();
+      return static_cast<size_t>(elements * info(dtype).bytes + 63) / 64 * 64;
+    }
+  };
 
   const Tensor& need(Part part, int64_t layer) const {
     const Tensor* tensor = file_.find(part, layer);
@@ -109,6 +116,24 @@ class Loader {
         formats::decode(tensor, first * cols, count * cols, reinterpret_cast<bf16*>(out) + first * cols);
       } else {
         formats::decode(tensor, first * cols, count * cols, reinterpret_cast<float*>(out) + first * cols);
+      }
+    });
+  }
+
+  // Panels in parallel, each decoded row by row into a buffer first.
+  void pack(const Tensor& tensor, const ops::PackedMatrix& order, std::byte* out) const {
+    constexpr int64_t kRows = ops::PackedMatrix::kPanelOutputs;
+    const int64_t cols = order.inputs, panel_bytes = order.panel_elements() * info(order.type).bytes;
+    parallel_for(order.panels(), [&](int64_t panel) {
+      const int64_t first = panel * kRows, count = std::min(kRows, order.outputs - first);
+      if (order.type == DType::bf16) {
+        Buffer<bf16> rows(static_cast<size_t>(count * cols));
+        formats::decode(tensor, first * cols, count * cols, rows.data());
+        ops::pack_panel(out + panel * panel_bytes, Matrix(rows.data(), count, cols));
+      } else {
+        Buffer<float> rows(static_cast<size_t>(count * cols));
+        formats::decode(tensor, first * cols, count * cols, rows.data());
+        ops::pack_panel(out + panel * panel_bytes, Matrix(rows.data(), count, cols));
       }
     });
   }

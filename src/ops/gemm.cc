@@ -22,17 +22,28 @@ struct Product {
   memory a, b, c;
 };
 
+// A product's sizes, types and strides; b_stride is kPacked for packed weights.
 using Key = std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, Transpose, Store, DType, DType, int>;
+constexpr int64_t kPacked = -1;
 
 dnnl::engine& engine() {
   static dnnl::engine cpu(dnnl::engine::kind::cpu, 0);
   return cpu;
 }
 
+memory::data_type dnnl_type(DType type) {
+  return type == DType::bf16 ? memory::data_type::bf16 : memory::data_type::f32;
+}
+
 memory::desc describe(const Matrix& m, Transpose transpose) {
-  const auto type = m.type == DType::bf16 ? memory::data_type::bf16 : memory::data_type::f32;
-  return transpose == Transpose::yes ? memory::desc({m.cols, m.rows}, type, memory::dims{1, m.stride})
-                                     : memory::desc({m.rows, m.cols}, type, memory::dims{m.stride, 1});
+  return transpose == Transpose::yes ? memory::desc({m.cols, m.rows}, dnnl_type(m.type), memory::dims{1, m.stride})
+                                     : memory::desc({m.rows, m.cols}, dnnl_type(m.type), memory::dims{m.stride, 1});
+}
+
+memory::desc describe_packed(DType type, int64_t outputs, int64_t inputs) {
+  return {{inputs, outputs},
+          dnnl_type(type),
+          type == DType::bf16 ? memory::format_tag::BA16a64b2a : memory::format_tag::BA16a64b};
 }
 
 dnnl::matmul::primitive_desc prepare(const memory::desc& a, const memory::desc& b, const memory::desc& c, Store store) {
@@ -49,29 +60,34 @@ dnnl::matmul::primitive_desc prepare(const memory::desc& a, const memory::desc& 
 #endif
 }
 
-Product& product(const Matrix& c, const Matrix& a, const Matrix& b, Transpose transpose, Store store) {
+// Runs the product of these sizes, prepared when it is first needed; `describe_b` is only called then.
+template <class DescribeB>
+void run(const Matrix& c, const Matrix& a, const void* b, int64_t b_stride, Transpose transpose, Store store,
+         const DescribeB& describe_b) {
   // More shapes than this means that lengths vary without end: start anew rather than grow.
   constexpr size_t kMost = 4096;
   thread_local std::map<Key, Product> prepared;
-  const Key key(c.rows, c.cols, a.cols, a.stride, b.stride, c.stride, transpose, store, a.type, c.type,
-                omp_in_parallel() ? 1 : omp_get_max_threads());
-  const auto found = prepared.find(key);
-  if (found != prepared.end()) return found->second;
-  if (prepared.size() >= kMost) prepared.clear();
-  const auto plan = prepare(describe(a, Transpose::no), describe(b, transpose), describe(c, Transpose::no), store);
-  Product made{dnnl::matmul(plan), memory(plan.src_desc(), engine(), nullptr),
-               memory(plan.weights_desc(), engine(), nullptr), memory(plan.dst_desc(), engine(), nullptr)};
-  return prepared.emplace(key, std::move(made)).first->second;
-}
-
-void run(const Matrix& c, const Matrix& a, const Matrix& b, Transpose transpose, Store store) {
   thread_local dnnl::stream stream(engine());
-  Product& p = product(c, a, b, transpose, store);
+  const Key key(c.rows, c.cols, a.cols, a.stride, b_stride, c.stride, transpose, store, a.type, c.type,
+                omp_in_parallel() ? 1 : omp_get_max_threads());
+  auto found = prepared.find(key);
+  if (found == prepared.end()) {
+    if (prepared.size() >= kMost) prepared.clear();
+    const auto plan = prepare(describe(a, Transpose::no), describe_b(), describe(c, Transpose::no), store);
+    Product made{dnnl::matmul(plan), memory(plan.src_desc(), engine(), nullptr),
+                 memory(plan.weights_desc(), engine(), nullptr), memory(plan.dst_desc(), engine(), nullptr)};
+    found = prepared.emplace(key, std::move(made)).first;
+  }
+  Product& p = found->second;
   p.a.set_data_handle(a.data);
-  p.b.set_data_handle(b.data);
+  p.b.set_data_handle(const_cast<void*>(b));
   p.c.set_data_handle(c.data);
   p.run.execute(stream, {{DNNL_ARG_SRC, p.a}, {DNNL_ARG_WEIGHTS, p.b}, {DNNL_ARG_DST, p.c}});
   stream.wait();
+}
+
+void run(const Matrix& c, const Matrix& a, const Matrix& b, Transpose transpose, Store store) {
+  run(c, a, b.data, b.stride, transpose, store, [&] { return describe(b, transpose); });
 }
 
 // For processors without bf16 products: f32 copies of both inputs.
@@ -151,6 +167,51 @@ void gemm(const Matrix& c, const Matrix& a, const Matrix& b, Transpose transpose
     run(c, a, b, transpose_b, store);
   } catch (const dnnl::error& error) {
     fail(ErrorCode::internal, "matrix product [{}, {}, {}]: {}", c.rows, c.cols, k, error.what());
+  }
+}
+
+bool prefers_packed(DType type, int64_t outputs, int64_t inputs) {
+  if (type == DType::bf16 && !has_fast_bf16()) return false;
+  try {
+    // What the library itself would choose for a prompt of ordinary length.
+    constexpr int64_t kRows = 512;
+    const memory::desc a({kRows, inputs}, dnnl_type(type), memory::format_tag::ab);
+    const memory::desc c({kRows, outputs}, memory::data_type::f32, memory::format_tag::ab);
+    const memory::desc any({inputs, outputs}, dnnl_type(type), memory::format_tag::any);
+    return prepare(a, any, c, Store::overwrite).weights_desc() == describe_packed(type, outputs, inputs);
+  } catch (const dnnl::error&) {
+    return false;
+  }
+}
+
+void pack_panel(void* out, const Matrix& rows) {
+  constexpr int64_t kOutputs = PackedMatrix::kPanelOutputs;
+  if (rows.type == DType::bf16) {
+    bf16* panel = static_cast<bf16*>(out);
+    for (int64_t n = 0; n < rows.rows; ++n) {
+      const bf16* row = rows.bf16s(n);
+      for (int64_t k = 0; k < rows.cols; ++k) panel[k / 2 * 2 * kOutputs + n * 2 + k % 2] = row[k];
+    }
+    return;
+  }
+  float* panel = static_cast<float*>(out);
+  for (int64_t n = 0; n < rows.rows; ++n) {
+    const float* row = rows.f32(n);
+    for (int64_t k = 0; k < rows.cols; ++k) panel[k * kOutputs + n] = row[k];
+  }
+}
+
+void gemm(const Matrix& c, const Matrix& a, const PackedMatrix& w) {
+  if (a.cols != w.inputs || c.rows != a.rows || c.cols != w.outputs || a.type != w.type) {
+    fail(ErrorCode::shape, "matrix product: [{}, {}] x packed [{}, {}] into [{}, {}] does not fit", a.rows, a.cols,
+         w.outputs, w.inputs, c.rows, c.cols);
+  }
+  if (c.rows == 0 || c.cols == 0) return;
+  try {
+    run(c, a, w.data, kPacked, Transpose::yes, Store::overwrite,
+        [&] { return describe_packed(w.type, w.outputs, w.inputs); });
+  } catch (const dnnl::error& error) {
+    fail(ErrorCode::internal, "matrix product [{}, {}, {}]: {}", c.rows, c.cols, w.inputs, error.what());
   }
 }
 

@@ -12,38 +12,72 @@ namespace {
 
 constexpr int64_t kFew = static_cast<int64_t>(simd::kMaxVectors);
 
-// Rows begin … end − 1 of one weight times the few rows of x.
-void multiply_rows(const Matrix& out, const Matrix& x, const Matrix& w, int64_t begin, int64_t end) {
-  const auto rows = static_cast<size_t>(end - begin), k = static_cast<size_t>(w.cols),
-             count = static_cast<size_t>(x.rows);
-  const auto stride = static_cast<size_t>(w.stride), out_stride = static_cast<size_t>(out.stride);
-  w.type == DType::bf16
-      ? simd::matrix_vectors(w.bf16s(begin), stride, x.f32(), count, out.f32() + begin, out_stride, rows, k)
-      : simd::matrix_vectors(w.f32(begin), stride, x.f32(), count, out.f32() + begin, out_stride, rows, k);
+// Few rows are shared out between threads in units of so many outputs: half a packed panel.
+constexpr int64_t kUnit = PackedMatrix::kPanelOutputs / 2;
+
+int64_t units_of(const Linear& linear) {
+  return (linear.outputs() + kUnit - 1) / kUnit;
+}
+
+template <class T>
+void multiply_panels(const Matrix& out, const Matrix& x, const PackedMatrix& w, int64_t begin, int64_t end) {
+  for (int64_t u = begin; u < end;) {
+    const int64_t width = u % 2 == 0 && u + 1 < end ? 2 * kUnit : kUnit, column = u * kUnit;
+    const int64_t kept = std::min(width, w.outputs - column);
+    const T* panel = static_cast<const T*>(w.data) + u / 2 * w.panel_elements();
+    float result[kFew * PackedMatrix::kPanelOutputs];
+    simd::panel_vectors(panel, x.f32(), static_cast<size_t>(x.rows), result, PackedMatrix::kPanelOutputs,
+                        static_cast<size_t>(u % 2 * kUnit), static_cast<size_t>(width), static_cast<size_t>(w.inputs));
+    for (int64_t m = 0; m < x.rows; ++m)
+      std::copy_n(result + m * PackedMatrix::kPanelOutputs, kept, out.f32(m) + column);
+    u += width / kUnit;
+  }
+}
+
+// Units begin … end − 1 of one weight times the few rows of x.
+void multiply_units(const Matrix& out, const Matrix& x, const Linear& linear, int64_t begin, int64_t end) {
+  const bool narrow = linear.type() == DType::bf16;
+  if (linear.is_packed()) {
+    return narrow ? multiply_panels<bf16>(out, x, linear.packed, begin, end)
+                  : multiply_panels<float>(out, x, linear.packed, begin, end);
+  }
+  const Matrix& w = linear.weight;
+  const int64_t row = begin * kUnit;
+  const auto rows = static_cast<size_t>(std::min(end * kUnit, w.rows) - row), k = static_cast<size_t>(w.cols);
+  const auto count = static_cast<size_t>(x.rows), stride = static_cast<size_t>(w.stride),
+             out_stride = static_cast<size_t>(out.stride);
+  narrow ? simd::matrix_vectors(w.bf16s(row), stride, x.f32(), count, out.f32() + row, out_stride, rows, k)
+         : simd::matrix_vectors(w.f32(row), stride, x.f32(), count, out.f32() + row, out_stride, rows, k);
 }
 
 // Few rows: each thread reads its share of the weights once, for all rows of x; all products in one parallel step,
 // since starting one costs as much as reading a hundred kilobytes.
 void multiply_few(const Matrix& x, std::initializer_list<LinearOutput> outputs) {
-  int64_t rows = 0;
-  for (const LinearOutput& o : outputs) rows += o.linear.outputs();
-  const int64_t grain = std::max<int64_t>(4, 65536 / (x.cols * info(outputs.begin()->linear.weight.type).bytes));
-  parallel_ranges(rows, grain, [&](int64_t begin, int64_t end) {
-    int64_t first = 0;  // row of the stacked weights at which this one begins
+  int64_t units = 0, bytes = 0;
+  for (const LinearOutput& o : outputs) {
+    units += units_of(o.linear);
+    bytes += o.linear.outputs() * o.linear.inputs() * info(o.linear.type()).bytes;
+  }
+  const int64_t grain = units * 65536 / std::max<int64_t>(bytes, 1) + 1;
+  parallel_ranges(units, grain, [&](int64_t begin, int64_t end) {
+    int64_t first = 0;  // unit of the stacked weights at which this one begins
     for (const LinearOutput& o : outputs) {
-      const int64_t from = std::max(begin - first, int64_t{0}), to = std::min(end - first, o.linear.outputs());
-      if (from < to) multiply_rows(o.out, x, o.linear.weight, from, to);
-      first += o.linear.outputs();
+      const int64_t count = units_of(o.linear), from = std::max(begin - first, int64_t{0}),
+                    to = std::min(end - first, count);
+      if (from < to) multiply_units(o.out, x, o.linear, from, to);
+      first += count;
     }
   });
 }
 
 void check_shapes(const Matrix& x, const LinearOutput& o) {
-  const Matrix& w = o.linear.weight;
-  if (x.cols != w.cols || o.out.cols != w.rows || o.out.rows != x.rows || x.type != activation_type(w.type, x.rows) ||
-      o.out.type != DType::f32) {
-    fail(ErrorCode::shape, "linear: x [{}, {}] {}, weight [{}, {}] {}, out [{}, {}] do not fit", x.rows, x.cols,
-         info(x.type).name, w.rows, w.cols, info(w.type).name, o.out.rows, o.out.cols);
+  const Linear& w = o.linear;
+  const bool few = x.rows <= kFew && x.stride == x.cols;
+  const DType wanted = activation_type(w.type(), x.rows);
+  if (x.cols != w.inputs() || o.out.cols != w.outputs() || o.out.rows != x.rows || x.type != wanted ||
+      o.out.type != DType::f32 || (x.rows <= kFew && !few && w.type() == DType::bf16)) {
+    fail(ErrorCode::shape, "linear: x [{}, {}] {} (row stride {}), weight [{}, {}] {}, out [{}, {}] do not fit", x.rows,
+         x.cols, info(x.type).name, x.stride, w.outputs(), w.inputs(), info(w.type()).name, o.out.rows, o.out.cols);
   }
 }
 
@@ -58,7 +92,9 @@ void linear_forward(const Matrix& x, std::initializer_list<LinearOutput> outputs
   if (x.rows <= kFew && x.stride == x.cols) {
     multiply_few(x, outputs);
   } else {
-    for (const LinearOutput& o : outputs) gemm(o.out, x, o.linear.weight, Transpose::yes);
+    for (const LinearOutput& o : outputs) {
+      o.linear.is_packed() ? gemm(o.out, x, o.linear.packed) : gemm(o.out, x, o.linear.weight, Transpose::yes);
+    }
   }
   for (const LinearOutput& o : outputs) {
     if (o.linear.bias == nullptr) continue;

@@ -3,18 +3,22 @@
 
 #include <initializer_list>
 
+#include "ops/gemm.h"
 #include "tensor/matrix.h"
 
 namespace unchain::ops {
 
-// A weight as files hold it, [out, in], with an optional bias [out]. Not owning.
+// A weight [out, in], with an optional bias [out]: row by row as files hold it, or packed (then `weight` has no data).
+// Not owning.
 struct Linear {
   Matrix weight;
   const float* bias = nullptr;
+  PackedMatrix packed = {};
 
-  int64_t inputs() const { return weight.cols; }
-  int64_t outputs() const { return weight.rows; }
-  explicit operator bool() const { return weight.data != nullptr; }
+  bool is_packed() const { return packed.data != nullptr; }
+  int64_t inputs() const { return is_packed() ? packed.inputs : weight.cols; }
+  int64_t outputs() const { return is_packed() ? packed.outputs : weight.rows; }
+  DType type() const { return is_packed() ? packed.type : weight.type; }
 };
 
 // The type in which x should come for `rows` rows of it: f32 for f32 weights; for bf16 weights bf16, except for so few

@@ -328,6 +328,65 @@ void MatrixVectorsBf16(const bf16* w, size_t stride, const float* x, size_t coun
   matrix_vectors(w, stride, x, count, out, out_stride, rows, k);
 }
 
+// Panel rows of 256 bytes that are asked for ahead of their use: one core's own prefetching does not keep enough of memory busy.
+constexpr size_t kAhead = 16;
+
+// `width` outputs of a packed panel stay in registers while the inputs go by; the panel is read from front to back.
+template <size_t width>
+HWY_INLINE void panel_vector(const float* w, const float* x, float* out, size_t k) {
+  constexpr size_t kLanes = HWY_LANES(float), kVectors = width / kLanes;
+  const D d;
+  V sums[kVectors];
+  for (size_t j = 0; j < kVectors; ++j) sums[j] = hn::Zero(d);
+  for (size_t i = 0; i < k; ++i) {
+    const V xs = hn::Set(d, x[i]);
+    for (size_t j = 0; j < width; j += 16) hwy::Prefetch(w + (i + kAhead) * 64 + j);
+    for (size_t j = 0; j < kVectors; ++j) sums[j] = hn::MulAdd(xs, load(d, w + i * 64 + j * kLanes), sums[j]);
+  }
+  for (size_t j = 0; j < kVectors; ++j) store(d, sums[j], out + j * kLanes);
+}
+
+// bf16: a 32-bit lane holds an output's weights of two inputs; the even one is the lane shifted left, the odd its upper
+// half.
+template <size_t width>
+HWY_INLINE void panel_vector(const bf16* w, const float* x, float* out, size_t k) {
+  constexpr size_t kLanes = HWY_LANES(float), kVectors = width / kLanes;
+  const D d;
+  const hn::Rebind<uint32_t, D> d32;
+  const auto upper = hn::Set(d32, 0xffff0000u);
+  V even[kVectors], odd[kVectors];  // separate sums, so that additions need not wait for each other
+  for (size_t j = 0; j < kVectors; ++j) even[j] = odd[j] = hn::Zero(d);
+  for (size_t i = 0; i < k; i += 2) {
+    const V x0 = hn::Set(d, x[i]), x1 = hn::Set(d, i + 1 < k ? x[i + 1] : 0.0f);
+    const uint32_t* pairs = reinterpret_cast<const uint32_t*>(w + i * 64);
+    for (size_t j = 0; j < width; j += 16) hwy::Prefetch(pairs + kAhead * 64 + j);
+    for (size_t j = 0; j < kVectors; ++j) {
+      const auto pair = hn::LoadU(d32, pairs + j * kLanes);
+      even[j] = hn::MulAdd(x0, hn::BitCast(d, hn::ShiftLeft<16>(pair)), even[j]);
+      odd[j] = hn::MulAdd(x1, hn::BitCast(d, hn::And(pair, upper)), odd[j]);
+    }
+  }
+  for (size_t j = 0; j < kVectors; ++j) store(d, hn::Add(even[j], odd[j]), out + j * kLanes);
+}
+
+template <class T>
+HWY_INLINE void panel_vectors(const T* w, const float* x, size_t count, float* out, size_t out_stride, size_t first,
+                              size_t width, size_t k) {
+  const T* begin = w + first * (sizeof(T) == 2 ? 2 : 1);
+  for (size_t m = 0; m < count; ++m) {
+    width == 64 ? panel_vector<64>(begin, x + m * k, out + m * out_stride, k)
+                : panel_vector<32>(begin, x + m * k, out + m * out_stride, k);
+  }
+}
+void PanelVectorsF32(const float* w, const float* x, size_t count, float* out, size_t out_stride, size_t first,
+                     size_t width, size_t k) {
+  panel_vectors(w, x, count, out, out_stride, first, width, k);
+}
+void PanelVectorsBf16(const bf16* w, const float* x, size_t count, float* out, size_t out_stride, size_t first,
+                      size_t width, size_t k) {
+  panel_vectors(w, x, count, out, out_stride, first, width, k);
+}
+
 // Four vectors of the width at a time stay in registers while the rows go by.
 template <class T>
 HWY_INLINE void weighted_rows(const float* p, const T* v, size_t stride, float* out, size_t rows, size_t width) {
@@ -393,6 +452,8 @@ HWY_EXPORT(RotateHalves);
 HWY_EXPORT(RotateNeighbours);
 HWY_EXPORT(MatrixVectorsF32);
 HWY_EXPORT(MatrixVectorsBf16);
+HWY_EXPORT(PanelVectorsF32);
+HWY_EXPORT(PanelVectorsBf16);
 HWY_EXPORT(WeightedRowsF32);
 HWY_EXPORT(WeightedRowsBf16);
 
@@ -477,6 +538,14 @@ void matrix_vectors(const bf16* w, size_t stride, const float* x, size_t count, 
   HWY_DYNAMIC_DISPATCH(MatrixVectorsBf16)(w, stride, x, count, out, out_stride, rows, k);
 }
 
+void panel_vectors(const float* w, const float* x, size_t count, float* out, size_t out_stride, size_t first,
+                   size_t width, size_t k) {
+  HWY_DYNAMIC_DISPATCH(PanelVectorsF32)(w, x, count, out, out_stride, first, width, k);
+}
+void panel_vectors(const bf16* w, const float* x, size_t count, float* out, size_t out_stride, size_t first,
+                   size_t width, size_t k) {
+  HWY_DYNAMIC_DISPATCH(PanelVectorsBf16)(w, x, count, out, out_stride, first, width, k);
+}
 void weighted_rows(const float* p, const float* v, size_t stride, float* out, size_t rows, size_t width) {
   HWY_DYNAMIC_DISPATCH(WeightedRowsF32)(p, v, stride, out, rows, width);
 }

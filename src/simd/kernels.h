@@ -75,6 +75,13 @@ void matrix_vectors(const float* w, size_t stride, const float* x, size_t count,
 void matrix_vectors(const bf16* w, size_t stride, const float* x, size_t count, float* out, size_t out_stride,
                     size_t rows, size_t k);
 
+// The same for packed weights (ops/gemm.h): panels of 64 outputs, w[k][64] in f32, w[k/2][64][2] in bf16, where k is
+// padded to an even number with zeros. out[m][i] for the `width` outputs (32 or 64) of the panel from `first` (0 or 32)
+// on.
+void panel_vectors(const float* w, const float* x, size_t count, float* out, size_t out_stride, size_t first,
+                   size_t width, size_t k);
+void panel_vectors(const bf16* w, const float* x, size_t count, float* out, size_t out_stride, size_t first,
+                   size_t width, size_t k);
 // out[i] = Σ_j p[j]·v[j][i] for i < width: a weighted sum of `rows` rows, `stride` elements apart.
 void weighted_rows(const float* p, const float* v, size_t stride, float* out, size_t rows, size_t width);
 void weighted_rows(const float* p, const bf16* v, size_t stride, float* out, size_t rows, size_t width);

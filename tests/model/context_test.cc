@@ -208,9 +208,13 @@ TEST(Context, SaysWhereNumbersStopBeingFinite) {
     SCOPED_TRACE(place.what);
     Transformer changed = *model;
     ops::Linear& linear = changed.layers[1].*place.member;
-    std::vector<float> copy(linear.weight.f32(), linear.weight.f32() + linear.outputs() * linear.inputs());
+    const auto* values = static_cast<const float*>(linear.is_packed() ? linear.packed.data : linear.weight.data);
+    const int64_t count = linear.is_packed() ? linear.packed.panels() * linear.packed.panel_elements()
+                                             : linear.outputs() * linear.inputs();
+    std::vector<float> copy(values, values + count);
     copy[3] = bad;
-    linear.weight = Matrix(copy.data(), linear.outputs(), linear.inputs());
+    linear.is_packed() ? static_cast<void>(linear.packed.data = copy.data())
+                       : static_cast<void>(linear.weight.data = copy.data());
     const auto shared = std::make_shared<const Transformer>(changed);
     expect_error([&] { logits_of(shared, golden.ids); }, ErrorCode::numeric, {place.layer, "position 0"});
     Context context(shared, 10);

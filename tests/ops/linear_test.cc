@@ -9,56 +9,88 @@
 #include "ref/matmul.h"
 #include "support/compare.h"
 #include "support/random_values.h"
+#include "support/simd_targets.h"
 #include "support/temporary_folder.h"
+#include "tensor/tensor.h"
 
 namespace unchain::test {
 namespace {
 
-TEST(Linear, FewAndManyRows) {
-  for (const int count : {1, 2}) {
-    set_threads(count);
-    for (const DType type : {DType::f32, DType::bf16}) {
-      for (const int64_t rows : {1, 2, 3, 4, 5, 8, 33}) {
-        for (const int64_t inputs : {3, 64, 97}) {
-          for (const int64_t outputs : {1, 5, 130, 700}) {
-            for (const bool with_bias : {false, true}) {
-              SCOPED_TRACE(testing::Message() << rows << " rows, " << inputs << " -> " << outputs << ", "
-                                              << info(type).name << ", bias " << with_bias);
-              auto x = random_floats(static_cast<size_t>(rows * inputs), 1);
-              auto w = random_floats(static_cast<size_t>(outputs * inputs), 2);
-              const auto bias = random_floats(static_cast<size_t>(outputs), 3);
-              auto w16 = to_bf16s(w);
-              if (type == DType::bf16) w = through_bf16(w);
-              // x as activation_type() says: f32 for few rows even with bf16 weights.
-              const bool narrow = ops::activation_type(type, rows) == DType::bf16;
-              EXPECT_EQ(narrow, type == DType::bf16 && rows > 4);
-              auto x16 = to_bf16s(x);
-              if (narrow) x = through_bf16(x);
-              std::vector<float> out(static_cast<size_t>(rows * outputs));
-              const ops::Linear linear{
-                  type == DType::bf16 ? Matrix(w16.data(), outputs, inputs) : Matrix(w.data(), outputs, inputs),
-                  with_bias ? bias.data() : nullptr};
-              ops::linear_forward(Matrix(out.data(), rows, outputs),
-                                  narrow ? Matrix(x16.data(), rows, inputs) : Matrix(x.data(), rows, inputs), linear);
-              auto expected = ref::matmul(widen(x), widen(w), rows, outputs, inputs, true);
-              auto size_x = widen(x), size_w = widen(w);
-              for (double& v : size_x) v = std::abs(v);
-              for (double& v : size_w) v = std::abs(v);
-              auto tolerance = ref::matmul(size_x, size_w, rows, outputs, inputs, true);
-              for (size_t i = 0; i < expected.size(); ++i) {
-                const double b = with_bias ? static_cast<double>(bias[i % bias.size()]) : 0;
-                expected[i] += b;
-                // K + 1 roundings at most, in any order, and one for the bias.
-                tolerance[i] = static_cast<double>(inputs + 2) * kEpsF32 * (tolerance[i] + std::abs(b));
-              }
-              EXPECT_TRUE(close_each(out, expected, tolerance));
+// A weight in the packed order, in memory of its own.
+template <class T>
+ops::PackedMatrix pack(Buffer<T>& memory, T* w, DType type, int64_t outputs, int64_t inputs) {
+  ops::PackedMatrix packed{nullptr, type, outputs, inputs};
+  memory = Buffer<T>(static_cast<size_t>(packed.panels() * packed.panel_elements()));
+  std::fill(memory.data(), memory.data() + memory.size(), T{});
+  for (int64_t panel = 0; panel < packed.panels(); ++panel) {
+    const int64_t first = panel * 64, rows = std::min<int64_t>(64, outputs - first);
+    ops::pack_panel(memory.data() + panel * packed.panel_elements(), Matrix(w + first * inputs, rows, inputs));
+  }
+  packed.data = memory.data();
+  return packed;
+}
+
+void few_and_many_rows(bool packed, int count) {
+  set_threads(count);
+  for (const DType type : {DType::f32, DType::bf16}) {
+    for (const int64_t rows : {1, 2, 3, 4, 5, 8, 33}) {
+      for (const int64_t inputs : {3, 64, 97}) {
+        for (const int64_t outputs : {1, 5, 130, 700}) {
+          for (const bool with_bias : {false, true}) {
+            if (packed && rows > 4 && !ops::prefers_packed(type, outputs, inputs)) continue;
+            SCOPED_TRACE(testing::Message() << rows << " rows, " << inputs << " -> " << outputs << ", "
+                                            << info(type).name << ", bias " << with_bias);
+            auto x = random_floats(static_cast<size_t>(rows * inputs), 1);
+            auto w = random_floats(static_cast<size_t>(outputs * inputs), 2);
+            const auto bias = random_floats(static_cast<size_t>(outputs), 3);
+            auto w16 = to_bf16s(w);
+            if (type == DType::bf16) w = through_bf16(w);
+            // x as activation_type() says: f32 for few rows even with bf16 weights.
+            const bool narrow = ops::activation_type(type, rows) == DType::bf16;
+            EXPECT_EQ(narrow, type == DType::bf16 && rows > 4);
+            auto x16 = to_bf16s(x);
+            if (narrow) x = through_bf16(x);
+            std::vector<float> out(static_cast<size_t>(rows * outputs));
+            ops::Linear linear{
+                type == DType::bf16 ? Matrix(w16.data(), outputs, inputs) : Matrix(w.data(), outputs, inputs),
+                with_bias ? bias.data() : nullptr};
+            Buffer<float> panels;
+            Buffer<bf16> panels16;
+            if (packed) {
+              linear.packed = type == DType::bf16 ? pack(panels16, w16.data(), type, outputs, inputs)
+                                                  : pack(panels, w.data(), type, outputs, inputs);
+              linear.weight = {};
             }
+            ops::linear_forward(Matrix(out.data(), rows, outputs),
+                                narrow ? Matrix(x16.data(), rows, inputs) : Matrix(x.data(), rows, inputs), linear);
+            auto expected = ref::matmul(widen(x), widen(w), rows, outputs, inputs, true);
+            auto size_x = widen(x), size_w = widen(w);
+            for (double& v : size_x) v = std::abs(v);
+            for (double& v : size_w) v = std::abs(v);
+            auto tolerance = ref::matmul(size_x, size_w, rows, outputs, inputs, true);
+            for (size_t i = 0; i < expected.size(); ++i) {
+              const double b = with_bias ? static_cast<double>(bias[i % bias.size()]) : 0;
+              expected[i] += b;
+              // K + 1 roundings at most, in any order, and one for the bias.
+              tolerance[i] = static_cast<double>(inputs + 2) * kEpsF32 * (tolerance[i] + std::abs(b));
+            }
+            EXPECT_TRUE(close_each(out, expected, tolerance));
           }
         }
       }
     }
   }
   set_threads(0);
+}
+
+TEST(Linear, FewAndManyRows) {
+  for (const int count : {1, 2}) few_and_many_rows(false, count);
+}
+
+TEST(Linear, PackedWeights) {
+  on_every_target([] {
+    for (const int count : {1, 2}) few_and_many_rows(true, count);
+  });
 }
 
 TEST(Linear, SeveralProductsOfOneInputEqualEachAlone) {
