@@ -218,8 +218,8 @@ void add_analyze(CLI::App& app) {
   command->callback([common, source, options] {
     set_threads(common->threads);
     if (!options->maps.empty()) {
-      if (!common->model.empty() || source->has_text())
-        fail(ErrorCode::usage, "--maps: takes the place of MODEL and text");
+      if (!common->model.empty() || source->has_text() || !options->ids_file.empty())
+        fail(ErrorCode::usage, "--maps: takes the place of MODEL, text and ids");
       return run_maps(*common, *options);
     }
     if (common->model.empty()) fail(ErrorCode::usage, "analyze: give a MODEL, or --maps FILE");

@@ -34,6 +34,9 @@ void run(const Common& common, const Options& options) {
   const auto model = model::load(file, common.type());
   model::Context context(model, static_cast<int64_t>(prompt.size()) + options.count);
   std::vector<int32_t> ids;
+  // Decoded with the prompt before it, since some tokenizers drop a blank at the very beginning.
+  std::vector<int32_t> read = prompt;
+  const size_t before = tokenizer->decode(prompt).size();
   size_t printed = 0;
   std::string text;
   std::chrono::steady_clock::time_point first;
@@ -49,7 +52,8 @@ void run(const Common& common, const Options& options) {
                  options.ignore_stops ? std::vector<int32_t>() : tokenizer->stops, [&](int32_t id) {
                    if (ids.empty()) first = std::chrono::steady_clock::now();
                    ids.push_back(id);
-                   text = tokenizer->decode(ids);
+                   read.push_back(id);
+                   text = tokenizer->decode(read).substr(before);
                    flush(unfinished_bytes(text));
                    return true;
                  });

@@ -2,6 +2,7 @@
 #include "unchain/version.h"
 
 #include <CLI/CLI.hpp>
+#include <csignal>
 #include <cstdio>
 #include <new>
 
@@ -47,6 +48,8 @@ std::filesystem::path program_folder() {
 }
 
 int run(int argc, char** argv) {
+  // A file that grows beyond the user's limit is an error of ours, which cleans up, not the end of the process.
+  std::signal(SIGXFSZ, SIG_IGN);
   CLI::App app{
       "unchain runs pretrained language models on a CPU and measures what their attention does.\nMODEL is a GGUF file, "
       "a Hugging Face folder, or a run folder."};

@@ -73,7 +73,9 @@ std::vector<Window> cut_windows(const Ids& text, int32_t bos, const WindowOption
     return windows;
   }
   const int64_t stride = options.stride == 0 ? std::max<int64_t>(1, options.window / 2) : options.stride;
-  if (stride < 1 || stride > room) fail(ErrorCode::usage, "--stride {}: expected 1 to {}", stride, room);
+  // One token, BOS or the last of the window before, stands in front of those that a window scores.
+  const int64_t most = options.window - 1;
+  if (stride < 1 || stride > most) fail(ErrorCode::usage, "--stride {}: expected 1 to {}", stride, most);
   int64_t scored_to =
       front == 1 ? 0 : 1;  // text tokens before this one have been scored (the very first has no context without BOS)
   for (int64_t first = 0; scored_to < total && more(windows); first += stride) {

@@ -76,6 +76,11 @@ void save_tokenizer(const ModelFile& file, const std::filesystem::path& folder) 
   }
 }
 
+// "out/" is the folder out.
+std::filesystem::path without_slash(const std::filesystem::path& path) {
+  return path.has_filename() ? path : path.parent_path();
+}
+
 bool has_tokenizer(const std::filesystem::path& folder) {
   return std::filesystem::exists(folder / "tokenizer.json") || std::filesystem::exists(folder / "tokenizer.model");
 }
@@ -100,7 +105,7 @@ SaveResult save_gguf(const ModelFile& file, const std::filesystem::path& path, c
     }
     tensors = std::move(ordered);
   } else {
-    entries = gguf_metadata(file.config(), file.path().filename().string(), tensors);
+    entries = gguf_metadata(file.config(), without_slash(file.path()).filename().string(), tensors);
     if (has_tokenizer(file.path())) {
       for (formats::GgufEntry& entry : tokenizer::gguf_entries(tokenizer::read_folder(file.path())))
         entries.push_back(std::move(entry));
@@ -125,7 +130,7 @@ SaveResult save_folder(const ModelFile& file, const std::filesystem::path& folde
   const std::vector<Tensor> tensors = convert_tensors(file, FileKind::hugging_face, options);
   const nlohmann::json config = config_for(file, torch_name(main_type(tensors)));
   // Everything goes to a folder beside it, which takes the name when it is complete.
-  std::filesystem::path building = folder;
+  std::filesystem::path building = without_slash(folder);
   building += ".incomplete";
   std::filesystem::remove_all(building);
   std::filesystem::create_directories(building);
