@@ -35,7 +35,8 @@ RopeConfig rope_config(const formats::GgufFile& file, const Keys& keys, const Co
     rope.scaling = RopeConfig::Scaling::linear;
     rope.factor = factor;
   } else if (scaling != "linear" && scaling != "none") {
-    fail(ErrorCode::unsupported, "{}: rotary scaling '{}' is not supported (none, linear and llama3 are)", file.name(),
+    fail(ErrorCode::unsupported,
+         "{}: rotary scaling '{}' is not supported (none and linear are, and a tensor rope_freqs.weight)", file.name(),
          scaling);
   }
   const Tensor* divisors = file.find("rope_freqs.weight");

@@ -85,8 +85,10 @@ Matrix Context::activations(int64_t rows, int64_t cols) {
 void Context::norm(const Matrix& out, const Matrix& x, const Vector& weight, int64_t layer, int64_t first_position) {
   const int64_t bad = ops::rms_norm_forward(out, {}, x, weight.data(), model_->config.norm_eps);
   if (bad >= 0) {
+    // The norm of the output reads what the last layer wrote.
+    const int64_t place = std::min(layer, model_->config.layer_count() - 1);
     fail(ErrorCode::numeric,
-         "layer {}, position {}: activations are not finite; try --dtype f32, or the weights are damaged", layer,
+         "layer {}, position {}: activations are not finite; try --dtype f32, or the weights are damaged", place,
          first_position + bad);
   }
 }

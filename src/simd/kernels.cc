@@ -328,7 +328,8 @@ void MatrixVectorsBf16(const bf16* w, size_t stride, const float* x, size_t coun
   matrix_vectors(w, stride, x, count, out, out_stride, rows, k);
 }
 
-// Panel rows of 256 bytes that are asked for ahead of their use: one core's own prefetching does not keep enough of memory busy.
+// Panel rows of 256 bytes that are asked for ahead of their use: one core's own prefetching does not keep enough of
+// memory busy.
 constexpr size_t kAhead = 16;
 
 // `width` outputs of a packed panel stay in registers while the inputs go by; the panel is read from front to back.
