@@ -1,4 +1,5 @@
 #include "base/check.h"
+#include "base/thread.h"
 #include "cli/options.h"
 #include "model/save.h"
 
@@ -6,6 +7,7 @@ namespace unchain::cli {
 namespace {
 
 void run(const Common& common, const std::string& out, const std::string& type) {
+  set_threads(common.threads);
   const model::ModelFile file = model::ModelFile::open(common.model);
   model::SaveOptions options;
   if (!type.empty()) options.type = parse_dtype(type);
@@ -39,6 +41,7 @@ void add_export(CLI::App& app) {
       ->type_name("f32|f16|bf16|q8_0")
       ->check(CLI::IsMember({"f32", "f16", "bf16", "q8_0"}))
       ->group("Output");
+  add_compute(*command, *common);
   add_output(*command, *common);
   command->callback([common, out, type] { run(*common, *out, *type); });
 }

@@ -102,6 +102,7 @@ void add_inspect(CLI::App& app) {
   auto tensors = std::make_shared<bool>(false);
   add_model(*command, *common);
   command->add_flag("--tensors", *tensors, "list every tensor with its type and shape");
+  add_compute(*command, *common);
   add_output(*command, *common);
   command->callback([common, tensors] { run(*common, *tensors); });
 }

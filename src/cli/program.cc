@@ -68,7 +68,8 @@ int run(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   } catch (const Error& error) {
-    std::fprintf(stderr, "unchain: %s\n", error.what());
+    const bool unsupported = error.code() == ErrorCode::unsupported;  // sound, but not ours: said in so many words
+    std::fprintf(stderr, "unchain: %s%s\n", unsupported ? "unsupported: " : "", error.what());
     return exit_status(error.code());
   } catch (const std::filesystem::filesystem_error& error) {
     std::fprintf(stderr, "unchain: %s\n", error.what());

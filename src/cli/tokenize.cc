@@ -28,6 +28,7 @@ void add_tokenize(CLI::App& app) {
   add_model(*command, *common);
   add_text_source(*command, *source, false, true);
   add_text_reading(*command, *common);
+  add_compute(*command, *common);
   add_output(*command, *common);
   command->callback([common, source] { run(*common, *source); });
 }

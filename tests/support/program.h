@@ -98,7 +98,7 @@ inline nlohmann::json run_json(std::vector<std::string> arguments) {
 inline void expect_failure(const std::vector<std::string>& arguments, int status,
                            std::initializer_list<std::string> parts, const RunOptions& options = {}) {
   std::string line;
-  for (const std::string& argument : arguments) line += argument + " ";
+  for (const std::string& argument : arguments) line.append(argument).append(" ");
   SCOPED_TRACE(line);
   const RunResult result = run_program(arguments, options);
   EXPECT_EQ(result.status, status) << result.err;

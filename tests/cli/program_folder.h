@@ -1,0 +1,46 @@
+// A folder with tiny models, made once for all tests of this program.
+#pragma once
+
+#include "support/golden_model.h"
+#include "support/program.h"
+#include "support/tiny_model.h"
+
+namespace unchain::test {
+
+class Cli : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    shared_ = std::make_unique<TemporaryFolder>();
+    write_tiny_model(*shared_ / "llama", {});
+    write_tiny_model(*shared_ / "gemma3", {"gemma3", "gemma_like", false, {}});
+    write_file(*shared_ / "text.txt", text());
+  }
+  static void TearDownTestSuite() { shared_.reset(); }
+  static std::string text() {
+    std::string text;
+    for (int i = 0; i < 12; ++i) text.append("The river meets the sea ").append(std::to_string(i)).append(" times.\n");
+    return text;
+  }
+  static std::string path(const std::string& name) { return (*shared_ / name).string(); }
+  std::string own(const std::string& name) const { return (own_ / name).string(); }
+
+  static inline std::unique_ptr<TemporaryFolder> shared_;
+  TemporaryFolder own_;
+};
+
+inline void expect_keys(const nlohmann::json& object, std::initializer_list<const char*> keys) {
+  for (const char* key : keys)
+    EXPECT_TRUE(object.contains(key)) << key << " is not in " << object.dump().substr(0, 400);
+}
+
+// Names in a folder that begin with `prefix`.
+inline std::vector<std::string> names(const std::filesystem::path& folder, const std::string& prefix) {
+  std::vector<std::string> result;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with(prefix)) result.push_back(name);
+  }
+  return result;
+}
+
+}  // namespace unchain::test
