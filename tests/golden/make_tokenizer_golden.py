@@ -81,10 +81,13 @@ def save(tokenizer, name, pairs):
 
 def make_byte_level(corpus, golden):
     tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = byte_level(digits=True)
+    # Trained without cutting digits, so that there are merges of digits for the patterns to forbid.
+    tokenizer.pre_tokenizer = byte_level()
     trainer = trainers.BpeTrainer(vocab_size=900, special_tokens=CONTROLS, show_progress=False,
                                   initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
-    tokenizer.train_from_iterator(corpus, trainer)
+    numbers = ["1234567 12 123 234 345 456 567 4567 is 1234 and 12345 of 123456"] * 9
+    tokenizer.train_from_iterator(corpus + numbers, trainer)
+    tokenizer.pre_tokenizer = byte_level(digits=True)
     save(tokenizer, "byte_level.json", pairs=False)
     golden["byte_level.json"] = {"smollm": ids(tokenizer)}
     for name, pre in [("gpt2", byte_level())] + [(n, byte_level(p)) for n, p in PATTERNS.items()]:

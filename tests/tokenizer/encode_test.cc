@@ -133,6 +133,28 @@ TEST(Encode, LibraryGivesTheSameIds) {
   }
 }
 
+// The patterns alone tell these apart: the vocabulary has merges of digits.
+TEST(Encode, DigitsAreCutAsThePretokenizerSays) {
+  const auto pieces = [](const std::string& pretokenizer) {
+    const auto tokenizer = small_tokenizer("byte_level.json", pretokenizer);
+    return tokenizer->encode("1234567").size();
+  };
+  EXPECT_EQ(pieces("smollm"), 7u);
+  EXPECT_EQ(pieces("qwen2"), 7u);
+  EXPECT_LT(pieces("llama-bpe"), 7u);
+  EXPECT_LT(pieces("gpt2"), pieces("llama-bpe"));
+}
+
+TEST(Encode, PiecesMayJoinWordsAcrossABlank) {
+  tokenizer::Vocabulary v;
+  v.name = "joins";
+  v.kind = tokenizer::Vocabulary::Kind::sentencepiece;
+  v.pieces = {"a", "b", "▁", "▁a", "b▁", "b▁a"};
+  v.types.assign(v.pieces.size(), tokenizer::PieceType::normal);
+  v.scores = {-5, -5, -5, -3, -2, -1};
+  EXPECT_EQ(make_tokenizer(v)->encode("ab aa a"), (Ids{0, 5, 0, 3}));
+}
+
 TEST(Encode, HostileTextsTakeLinearTime) {
   const std::string a(1 << 20, 'a'), blanks(1 << 20, ' '), lines(1 << 20, '\n'), stray(1 << 20, '\xff');
   for (const char* file : kFiles) {

@@ -252,6 +252,15 @@ TEST(SentencePieceModel, CutsAndFlipsGiveAnErrorOrATokenizer) {
     flipped[random() % bytes.size()] ^= static_cast<char>(1 << random() % 8);
     use(flipped);
   }
+  // A piece that claims 127 bytes and has 3.
+  expect_error(
+      [&] {
+        tokenizer::read_sentencepiece_model(
+            "\x0a\x7f"
+            "abc",
+            "t.model");
+      },
+      ErrorCode::format, {"t.model", "ends beyond its message"});
   expect_error([&] { tokenizer::read_sentencepiece_model("hello", "t.model"); }, ErrorCode::format, {"t.model"});
 }
 
