@@ -28,6 +28,7 @@ size_t unfinished_bytes(const std::string& text) {
 
 void run(const Common& common, const Options& options) {
   set_threads(common.threads);
+  eval::check(options.sampling);
   const model::ModelFile file = model::ModelFile::open(common.model);
   const auto tokenizer = open_tokenizer(file, common);
   const std::vector<int32_t> prompt = tokenizer->encode_with_bos(options.prompt, common.control());

@@ -31,7 +31,7 @@ void add_compute(CLI::App& command, Common& common) {
   command.add_option("--threads", common.threads, "threads to use; 0: one a processor")
       ->default_val(0)
       ->group("Compute")
-      ->check(CLI::NonNegativeNumber);
+      ->check(CLI::Range(0, 4096));
   command
       .add_option("--dtype", common.dtype,
                   "type of weights and products; default: bf16 where the processor multiplies it, else f32")

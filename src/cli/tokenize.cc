@@ -8,7 +8,9 @@ namespace {
 void run(const Common& common, const TextSource& source) {
   const model::ModelFile file = model::ModelFile::open(common.model);
   const auto tokenizer = open_tokenizer(file, common);
-  const std::vector<int32_t> ids = tokenizer->encode_with_bos(read_source_text(source), common.control());
+  const bool given = source.has_ids() && !source.has_text() && !source.has_file();
+  const std::vector<int32_t> ids =
+      given ? parse_ids(source.ids) : tokenizer->encode_with_bos(read_source_text(source), common.control());
   nlohmann::json pieces = nlohmann::json::array();
   std::string text;
   for (const int32_t id : ids) {
@@ -26,7 +28,7 @@ void add_tokenize(CLI::App& app) {
   auto common = std::make_shared<Common>();
   auto source = std::make_shared<TextSource>();
   add_model(*command, *common);
-  add_text_source(*command, *source, false, true);
+  add_text_source(*command, *source, true, true);
   add_text_reading(*command, *common);
   add_compute(*command, *common);
   add_output(*command, *common);

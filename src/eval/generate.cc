@@ -8,11 +8,15 @@
 
 namespace unchain::eval {
 
-int32_t sample(std::span<const float> logits, const SamplingOptions& options, Rng& rng) {
+void check(const SamplingOptions& options) {
   if (!(options.temperature >= 0) || !std::isfinite(options.temperature))
     fail(ErrorCode::usage, "--temperature {}: expected 0 or more", options.temperature);
   if (!(options.top_p > 0) || options.top_p > 1)
     fail(ErrorCode::usage, "--top-p {}: expected a number above 0, up to 1", options.top_p);
+}
+
+int32_t sample(std::span<const float> logits, const SamplingOptions& options, Rng& rng) {
+  check(options);
   const auto best = std::max_element(logits.begin(), logits.end());
   if (best == logits.end() || !std::isfinite(*best)) fail(ErrorCode::numeric, "sampling: the logits are not finite");
   if (options.temperature == 0) return static_cast<int32_t>(best - logits.begin());

@@ -16,6 +16,9 @@ struct SamplingOptions {
   double top_p = 1;        // sample among the likeliest tokens that together have this probability
 };
 
+// Error: usage if temperature < 0, or top_p is outside (0, 1].
+void check(const SamplingOptions& options);
+
 // One token by these logits; the lowest id wins a tie. Errors: usage (temperature < 0, top_p outside (0, 1]); numeric
 // (logits not finite).
 int32_t sample(std::span<const float> logits, const SamplingOptions& options, Rng& rng);

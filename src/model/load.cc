@@ -196,6 +196,10 @@ std::shared_ptr<const Transformer> load(const ModelFile& file, DType dtype) {
     loader.linear(layer.up, Part::up, i, c.feed_forward, c.width);
     loader.linear(layer.down, Part::down, i, c.width, c.feed_forward);
   }
+  if (const Tensor* beyond = file.find(Part::attention_norm, c.layer_count())) {
+    fail(ErrorCode::format, "{}: holds the tensor {}, but its configuration says {} layers; see 'unchain inspect'",
+         file.path().string(), beyond->name, c.layer_count());
+  }
   loader.finish();
   model->embedding = embedding.weight;
   if (c.tied) model->head = embedding;

@@ -8,6 +8,8 @@
 #include <limits>
 #include <stdexcept>
 
+#include "formats/convert.h"
+#include "model/model_file.h"
 #include "support/compare.h"
 #include "support/golden_model.h"
 #include "support/random_values.h"
@@ -149,9 +151,13 @@ TEST(Context, ValueNormsAreThoseOfWhatAHeadWrites) {
   const Taps taps{{&observer}, {}};
   logits_of(model, {17}, &taps);
   ASSERT_EQ(observer.norms.size(), static_cast<size_t>(c.layer_count() * c.heads));
+  const model::ModelFile file = model::ModelFile::open(tiny("llama_grouped"));
   size_t next = 0;
   for (int64_t i = 0; i < c.layer_count(); ++i) {
-    const Matrix& output = model->layers[static_cast<size_t>(i)].output.weight;  // [D, H·E]
+    const Tensor& stored = *file.find(model::Part::attention_output, i);
+    std::vector<float> weight(static_cast<size_t>(stored.elements()));
+    formats::decode(stored, 0, stored.elements(), weight.data());
+    const Matrix output(weight.data(), c.width, c.heads * c.head_dim);
     for (int64_t h = 0; h < c.heads; ++h, ++next) {
       double squares = 0;
       for (int64_t o = 0; o < c.width; ++o) {
@@ -187,6 +193,7 @@ TEST(Context, EditorsReachTheLogits) {
   std::vector<float> zeros(static_cast<size_t>(changed.layers[0].output.outputs() * changed.layers[0].output.inputs()));
   changed.layers[0].output.weight =
       Matrix(zeros.data(), changed.layers[0].output.outputs(), changed.layers[0].output.inputs());
+  changed.layers[0].output.packed = {};
   const auto expected = logits_of(std::make_shared<const Transformer>(changed), golden.ids);
   EXPECT_TRUE(close(edited, widen(expected), 1e-5 * golden.largest_logit));
 }
