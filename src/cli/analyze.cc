@@ -151,6 +151,7 @@ void run_model(const Common& common, const TextSource& source, Options options) 
   const auto start = std::chrono::steady_clock::now();
   for (const std::vector<int32_t>& ids : windows) {
     std::vector<std::string> pieces;
+    pieces.reserve(ids.size());
     for (const int32_t id : ids)
       pieces.push_back(tokenizer && id < tokenizer->size() ? tokenizer->decode({id}) : std::to_string(id));
     analyzer.begin_window(static_cast<int64_t>(ids.size()), ids, pieces);

@@ -35,6 +35,7 @@ void run(const Common& common, const TextSource& source, const Options& options)
   std::vector<std::string> pieces;
   if (!source.has_ids()) {
     const auto tokenizer = open_tokenizer(file, common);
+    pieces.reserve(ids.size());
     for (const int32_t id : ids) pieces.push_back(tokenizer->piece(id));
   }
   const auto model = model::load(file, common.type());
