@@ -13,10 +13,15 @@ constexpr std::array<std::string_view, kMapKinds> kPrefixes = {"", "a1_", "a2_"}
 
 json to_json(const std::optional<Summary>& summary, const std::string& place) {
   if (!summary) return nullptr;
-  for (const double x : {summary->mean, summary->median, summary->low, summary->high}) {
+  const auto finite = [&](double x) -> json {
     if (!std::isfinite(x)) fail(ErrorCode::numeric, "{}: the value is {}, expected a finite number", place, x);
-  }
-  return {{"mean", summary->mean}, {"median", summary->median}, {"low", summary->low}, {"high", summary->high}};
+    return x;
+  };
+  const auto& interval = summary->interval;
+  return {{"mean", finite(summary->mean)},
+          {"median", finite(summary->median)},
+          {"low", interval ? finite(interval->low) : json()},
+          {"high", interval ? finite(interval->high) : json()}};
 }
 
 void write_measures(json& out, const std::array<Summaries, kMapKinds>& measures, const Selection& selection, bool parts,

@@ -20,9 +20,9 @@ inline constexpr int kResultsSchema = 1;
 
 // {"schema", "command", "version", "settings", "model", "windows": [tokens], "layers": [{"layer", "window", "lambda",
 // "cosine_distance", "cka", "heads": [{"head", MEASURE…}]}], "summary": {MEASURE…, "highest", "lowest"}}; every measure
-// is
-// {"mean", "median", "low", "high"} or null where it does not apply. `a1_…` and `a2_…` stand only in results in which a
-// layer has a noise term. Measures that were not selected are absent. Error: numeric if a value is not finite.
+// is {"mean", "median", "low", "high"} or null where it does not apply; low and high are null where fewer than two
+// windows contribute. `a1_…` and `a2_…` stand only in results in which a layer has a noise term. Measures that were not
+// selected are absent. Error: numeric if a value is not finite.
 nlohmann::json results_json(const AnalysisResults& results, const Selection& selection, const ResultsHeader& header);
 
 // The page's "tokens", "excerpt", "spectra" and "histograms", as report/page.h describes them. Layers and heads stand

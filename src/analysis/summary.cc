@@ -45,7 +45,8 @@ std::optional<Summary> Bootstrap::summarise(const std::vector<std::optional<doub
   const auto [smallest, largest] = std::minmax_element(x.begin(), x.end());
   if (*smallest == *largest) {
     const double value = *smallest;
-    out.mean = out.median = out.low = out.high = value;
+    out.mean = out.median = value;
+    if (x.size() > 1) out.interval = {value, value};
     return out;
   }
   const uint32_t* index = resamples_of(x.size()).data();
@@ -56,8 +57,7 @@ std::optional<Summary> Bootstrap::summarise(const std::vector<std::optional<doub
     mean = sum / static_cast<double>(x.size());
   }
   std::sort(means_.begin(), means_.end());
-  out.low = quantile(means_, 0.025);
-  out.high = quantile(means_, 0.975);
+  out.interval = {quantile(means_, 0.025), quantile(means_, 0.975)};
   std::sort(x.begin(), x.end());
   out.median = quantile(x, 0.5);
   return out;

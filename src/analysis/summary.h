@@ -8,13 +8,17 @@
 
 namespace unchain::analysis {
 
-// low … high: the 2.5 % and 97.5 % quantiles of the means of resampled windows. One window: low = high = mean.
+// The 2.5 % and 97.5 % quantiles of the means of resampled windows.
+struct Interval {
+  double low = 0;
+  double high = 0;
+};
+
 struct Summary {
   double mean = 0;
   double median = 0;
-  double low = 0;
-  double high = 0;
-  int64_t windows = 0;  // those in which the measure is defined
+  std::optional<Interval> interval;  // absent if fewer than two windows contribute: resampling one says nothing
+  int64_t windows = 0;               // those in which the measure is defined
 };
 
 // Percentile bootstrap. All summaries over equally many windows use the same resamples of one seed, so that figures can

@@ -23,7 +23,9 @@ struct Options {
 };
 
 std::string show(const std::optional<analysis::Summary>& value) {
-  return value ? fmt::format("{:.4g} [{:.4g}, {:.4g}]", value->mean, value->low, value->high) : "-";
+  if (!value) return "-";
+  if (!value->interval) return fmt::format("{:.4g} [one window]", value->mean);
+  return fmt::format("{:.4g} [{:.4g}, {:.4g}]", value->mean, value->interval->low, value->interval->high);
 }
 
 // The summary over all heads, and which head is the extreme one.
@@ -41,7 +43,8 @@ std::string summary_table(const analysis::AnalysisResults& results) {
   }
   if (results.cosine_distance) table.row({"cosine_distance", show(results.cosine_distance), "-", "-"});
   if (results.cka) table.row({"cka", show(results.cka), "-", "-"});
-  return table.text();
+  const std::string text = table.text();
+  return text + (text.find("[one window]") == text.npos ? "" : "[one window]: no interval\n");
 }
 
 void write_outputs(const Common& common, const Options& options, const analysis::AnalysisResults& results,
