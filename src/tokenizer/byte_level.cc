@@ -81,43 +81,43 @@ class ByteLevel final : public PieceTokenizer {
         ranks_(resolve_merges()) {
     vocabulary_.merges = {};
     const auto characters = characters_of_bytes();
-    int missing = 0;
+    std::string missing;
+    int count = 0;
     for (size_t byte = 0; byte < 256; ++byte) {
       characters_[byte] = utf8_of(characters[byte]);
       bytes_[byte] = find(characters_[byte]);
-      missing += bytes_[byte] < 0;
+      if (bytes_[byte] >= 0) continue;
+      missing += fmt::format("{}{:02x}", count++ == 0 ? "" : " ", byte);
     }
-    if (missing > 0 && vocabulary_.unknown < 0) {
-      notes.push_back(
-          fmt::format("{}: {} byte values have no piece, and there is no unknown token; where they occur "
-                      "in a text they are left out",
-                      vocabulary_.name, missing));
+    if (count > 0) {
+      notes.push_back(fmt::format("{}: {} byte values have no piece; where they occur in a text they {} ({})",
+                                  vocabulary_.name, count, fate_of_missing(), missing));
     }
   }
 
  protected:
-  void encode_plain(std::string_view text, std::vector<int32_t>& ids) const override {
+  void encode_plain(std::string_view text, Encoded& out) const override {
     Merger merger;
-    words_.split(text, [&](std::string_view word) { encode_word(word, merger, ids); });
+    words_.split(text, [&](std::string_view word) { encode_word(word, merger, out); });
   }
 
  private:
-  void encode_word(std::string_view word, Merger& merger, std::vector<int32_t>& ids) const {
+  void encode_word(std::string_view word, Merger& merger, Encoded& out) const {
     if (vocabulary_.whole_words) {
       std::string piece;
       for (const char byte : word) piece += characters_[static_cast<uint8_t>(byte)];
       const int32_t id = find(piece);
-      if (id >= 0) return ids.push_back(id);
+      if (id >= 0) return out.ids.push_back(id);
     }
     merger.clear();
     for (size_t i = 0; i < word.size(); ++i) merger.add(bytes_[static_cast<uint8_t>(word[i])], i, 1);
     merger.run([&](const Symbol& left, const Symbol& right) -> Merged { return ranks_.find(left.id, right.id); });
     for (int32_t i = 0; i >= 0; i = merger.symbols[static_cast<size_t>(i)].next) {
-      const int32_t id = merger.symbols[static_cast<size_t>(i)].id;
-      if (id >= 0) {
-        ids.push_back(id);
+      const Symbol& symbol = merger.symbols[static_cast<size_t>(i)];
+      if (symbol.id >= 0) {
+        out.ids.push_back(symbol.id);
       } else {
-        add_unknown(ids);
+        add_unknown(word.substr(symbol.begin, symbol.length), out);
       }
     }
   }

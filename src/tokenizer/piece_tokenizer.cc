@@ -11,8 +11,8 @@ namespace unchain::tokenizer {
 
 using formats::printable;
 
-std::vector<int32_t> Tokenizer::encode_with_bos(std::string_view text, Control control) const {
-  std::vector<int32_t> ids = encode(text, control);
+std::vector<int32_t> Tokenizer::encode_with_bos(std::string_view text, Control control, Missing* missing) const {
+  std::vector<int32_t> ids = encode(text, control, missing);
   if (add_bos && bos >= 0 && (ids.empty() || ids.front() != bos)) ids.insert(ids.begin(), bos);
   return ids;
 }
@@ -46,6 +46,7 @@ PieceTokenizer::PieceTokenizer(Vocabulary&& vocabulary, std::vector<std::string>
   }
   bos = vocabulary_.bos;
   eos = vocabulary_.eos;
+  unknown = vocabulary_.unknown;
   add_bos = vocabulary_.add_bos;
   stops = vocabulary_.stops;
   if (eos >= 0) stops.push_back(eos);
@@ -119,21 +120,22 @@ PairTable PieceTokenizer::resolve_merges() const {
   return pairs;
 }
 
-std::vector<int32_t> PieceTokenizer::encode(std::string_view text, Control control) const {
+std::vector<int32_t> PieceTokenizer::encode(std::string_view text, Control control, Missing* missing) const {
   if (text.size() > static_cast<size_t>(std::numeric_limits<int32_t>::max()) / 4) {
     fail(ErrorCode::unsupported, "a text of {} bytes: at most 512 MiB are encoded at once; cut it", text.size());
   }
-  std::vector<int32_t> ids;
+  Encoded out{{}, missing};
   if (control == Control::literal) {
-    if (!text.empty()) encode_stretch(text, ids);
+    if (!text.empty()) encode_stretch(text, out);
   } else {
     controls_.cut(
-        text, [&](std::string_view stretch) { encode_stretch(stretch, ids); }, [&](int32_t id) { ids.push_back(id); });
+        text, [&](std::string_view stretch) { encode_stretch(stretch, out); },
+        [&](int32_t id) { out.ids.push_back(id); });
   }
-  return ids;
+  return std::move(out.ids);
 }
 
-void PieceTokenizer::encode_stretch(std::string_view text, std::vector<int32_t>& ids) const {
+void PieceTokenizer::encode_stretch(std::string_view text, Encoded& out) const {
   std::string prefixed;
   if (vocabulary_.blank_prefix) {
     prefixed.reserve(text.size() + 1);
@@ -141,7 +143,7 @@ void PieceTokenizer::encode_stretch(std::string_view text, std::vector<int32_t>&
     text = prefixed += text;
   }
   user_defined_.cut(
-      text, [&](std::string_view stretch) { encode_plain(stretch, ids); }, [&](int32_t id) { ids.push_back(id); });
+      text, [&](std::string_view stretch) { encode_plain(stretch, out); }, [&](int32_t id) { out.ids.push_back(id); });
 }
 
 std::string PieceTokenizer::decode(const std::vector<int32_t>& ids) const {

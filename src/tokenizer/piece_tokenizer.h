@@ -14,7 +14,7 @@ namespace unchain::tokenizer {
 
 class PieceTokenizer : public Tokenizer {
  public:
-  std::vector<int32_t> encode(std::string_view text, Control control) const final;
+  std::vector<int32_t> encode(std::string_view text, Control control, Missing* missing) const final;
   std::string decode(const std::vector<int32_t>& ids) const final;
   int32_t size() const final { return static_cast<int32_t>(vocabulary_.pieces.size()); }
   std::string piece(int32_t id) const final;
@@ -23,23 +23,31 @@ class PieceTokenizer : public Tokenizer {
  protected:
   // Checks all that does not depend on the kind. `surfaces`: the bytes that each piece stands for. Errors: format.
   PieceTokenizer(Vocabulary&& vocabulary, std::vector<std::string> surfaces);
+  // The ids of a text as they come, and what of it has no piece.
+  struct Encoded {
+    std::vector<int32_t> ids;
+    Missing* missing;  // may be null
+  };
   // Appends the ids of a text without names of tokens; `text` is not empty.
-  virtual void encode_plain(std::string_view text, std::vector<int32_t>& ids) const = 0;
+  virtual void encode_plain(std::string_view text, Encoded& out) const = 0;
 
   // Piece → id, of those that can come from plain text: normal and user-defined ones. −1: none.
   int32_t find(std::string_view piece) const;
   // Of the vocabulary's merges. Errors: format (a merge of unknown pieces, a merge twice).
   PairTable resolve_merges() const;
-  // Appends the unknown token, where there is one.
-  void add_unknown(std::vector<int32_t>& ids) const {
-    if (vocabulary_.unknown >= 0) ids.push_back(vocabulary_.unknown);
+  // Appends the unknown token, where there is one, for bytes that have no piece.
+  void add_unknown(std::string_view bytes, Encoded& out) const {
+    if (unknown >= 0) out.ids.push_back(unknown);
+    if (out.missing != nullptr) ++(*out.missing)[std::string(bytes)];
   }
+  // "become the unknown token" or "are left out", for notes.
+  const char* fate_of_missing() const { return unknown >= 0 ? "become the unknown token" : "are left out"; }
 
   Vocabulary vocabulary_;
 
  private:
   void check_sizes() const;
-  void encode_stretch(std::string_view text, std::vector<int32_t>& ids) const;
+  void encode_stretch(std::string_view text, Encoded& out) const;
   void check_id(int32_t id) const;
   bool is_name(int32_t id) const;  // control or unknown: stands for its name
 

@@ -65,17 +65,16 @@ class SentencePiece final : public PieceTokenizer {
     for (const int32_t id : bytes_) missing += id < 0;
     if (missing > 0) {
       notes.push_back(fmt::format("{}: {} byte values have no piece, so characters that the vocabulary lacks {}",
-                                  vocabulary_.name, missing,
-                                  vocabulary_.unknown >= 0 ? "become the unknown token" : "are left out"));
+                                  vocabulary_.name, missing, fate_of_missing()));
     }
   }
 
  protected:
-  void encode_plain(std::string_view text, std::vector<int32_t>& ids) const override {
+  void encode_plain(std::string_view text, Encoded& out) const override {
     Merger merger;
     std::string chunk;
     const auto flush = [&] {
-      if (!chunk.empty()) encode_chunk(chunk, merger, ids);
+      if (!chunk.empty()) encode_chunk(chunk, merger, out);
       chunk.clear();
     };
     bool after_blank = false;
@@ -85,7 +84,7 @@ class SentencePiece final : public PieceTokenizer {
       at += character.size();
       if (bytes == 0 || character == kBlank) {
         flush();
-        add_bytes(character, ids);
+        add_bytes(character, out);
       } else if (character == " ") {
         if (!chunk.empty() && !after_blank && !joins_blank_[static_cast<uint8_t>(chunk.back())]) flush();
         chunk += kBlank;
@@ -106,14 +105,14 @@ class SentencePiece final : public PieceTokenizer {
     }
   }
 
-  void add_bytes(std::string_view text, std::vector<int32_t>& ids) const {
+  void add_bytes(std::string_view text, Encoded& out) const {
     for (const char byte : text) {
-      if (bytes_[static_cast<uint8_t>(byte)] < 0) return add_unknown(ids);
+      if (bytes_[static_cast<uint8_t>(byte)] < 0) return add_unknown(text, out);
     }
-    for (const char byte : text) ids.push_back(bytes_[static_cast<uint8_t>(byte)]);
+    for (const char byte : text) out.ids.push_back(bytes_[static_cast<uint8_t>(byte)]);
   }
 
-  void encode_chunk(std::string_view chunk, Merger& merger, std::vector<int32_t>& ids) const {
+  void encode_chunk(std::string_view chunk, Merger& merger, Encoded& out) const {
     merger.clear();
     for (size_t at = 0; at < chunk.size();) {
       const size_t bytes = formats::character_bytes(chunk.substr(at));
@@ -130,9 +129,9 @@ class SentencePiece final : public PieceTokenizer {
     for (int32_t i = 0; i >= 0; i = merger.symbols[static_cast<size_t>(i)].next) {
       const Symbol& symbol = merger.symbols[static_cast<size_t>(i)];
       if (symbol.id >= 0) {
-        ids.push_back(symbol.id);
+        out.ids.push_back(symbol.id);
       } else {
-        add_bytes(chunk.substr(symbol.begin, symbol.length), ids);
+        add_bytes(chunk.substr(symbol.begin, symbol.length), out);
       }
     }
   }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -19,24 +20,32 @@ enum class Control {
   parse,    // control tokens' names in the text become those tokens (--special)
 };
 
+// What of a text the vocabulary has no piece for: single bytes (byte-level), or whole characters and stray bytes
+// (SentencePiece without byte pieces). Each became the unknown token or, where there is none, was left out.
+using Missing = std::map<std::string, size_t>;  // the bytes → how often they occur
+
 // Immutable, so safe to share between threads.
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
-  // Ids of the text alone, without BOS. Any bytes are accepted.
-  virtual std::vector<int32_t> encode(std::string_view text, Control control = Control::literal) const = 0;
-  // The bytes that the ids stand for. decode(encode(x)) == x. Control tokens give their names. Error: usage for an id
-  // outside the vocabulary.
+  // Ids of the text alone, without BOS. Any bytes are accepted; those without a piece are added to `missing` where it
+  // is given. Error: unsupported for more than 512 MiB.
+  virtual std::vector<int32_t> encode(std::string_view text, Control control = Control::literal,
+                                      Missing* missing = nullptr) const = 0;
+  // The bytes that the ids stand for: decode(encode(x)) == x for any x of which nothing is missing. Control tokens and
+  // the unknown token give their names. Error: usage for an id outside the vocabulary.
   virtual std::string decode(const std::vector<int32_t>& ids) const = 0;
   virtual int32_t size() const = 0;                 // ids are 0 … size − 1
   virtual std::string piece(int32_t id) const = 0;  // as stored in the vocabulary
   virtual bool is_control(int32_t id) const = 0;
 
   // encode(), with BOS in front where the file says so and the ids do not begin with it already.
-  std::vector<int32_t> encode_with_bos(std::string_view text, Control control = Control::literal) const;
+  std::vector<int32_t> encode_with_bos(std::string_view text, Control control = Control::literal,
+                                       Missing* missing = nullptr) const;
 
   int32_t bos = -1;  // −1: none
   int32_t eos = -1;
+  int32_t unknown = -1;            // what no piece stands for becomes this token; −1: it is left out
   bool add_bos = false;            // exactly as the file says
   std::vector<int32_t> stops;      // ids that end a generation: eos and, where the file names them, end-of-turn tokens
   std::string kind;                // for `inspect`, for example "gpt2 bpe (smollm)", "sentencepiece"

@@ -5,8 +5,8 @@ const kRanks = {
   rank_entropy: ["Entropy rank", "exp(−Σ p ln p) with p = σ/Σσ: how many equal singular values would have this entropy."],
   rank_entropy_squared: ["Entropy rank of squares", "exp(−Σ p ln p) with p = σ²/Σσ²: as the entropy rank, but large singular values count more."],
   rank_stable: ["Stable rank", "‖A‖²_F / ‖A‖²₂ = Σσ² / σ₁²: the energy of the map in units of its largest direction."],
-  rank_r90: ["Singular values for 90 %", "The fewest singular values whose sum is 90 % of Σσ."],
-  rank_r99: ["Singular values for 99 %", "The fewest singular values whose sum is 99 % of Σσ."],
+  rank_r90: ["Singular values for 90 %", "The fewest singular values whose squares sum to 90 % of Σσ²."],
+  rank_r99: ["Singular values for 99 %", "The fewest singular values whose squares sum to 99 % of Σσ²."],
 };
 
 // key: [name, group, unit, definition]; the unit says how values are written: share (as per cent), nats, rank, number.
@@ -90,11 +90,13 @@ function formatValue(x, unit, more = 0) {
   return unit === "nats" ? `${formatNumber(x, more)}\u00a0nats` : formatNumber(x, more);
 }
 
-// "0.43 (95 % interval 0.40 to 0.45)"; without the interval where there is none, with more digits where it is narrow.
-function formatMeasured(value, unit) {
+// "0.43 (95 % interval 0.40 to 0.45)", with more digits where it is narrow; "0.43 (one window: no interval)", or without
+// that note where `noted` says that the reader has been told.
+function formatMeasured(value, unit, noted = false) {
   if (!value) return "no value";
   const text = formatValue(value.mean, unit);
-  if (value.low === null || value.high === null || value.low === value.high) return text;
+  if (!hasInterval(value)) return noted ? text : `${text} (one window: no interval)`;
+  if (value.low === value.high) return `${text} in every window`;
   const more = formatValue(value.low, unit) === formatValue(value.high, unit) ? 2 : 0;
   const [low, high] = [formatValue(value.low, unit, more), formatValue(value.high, unit, more)];
   const sign = unit === "share" ? "\u00a0%" : unit === "nats" ? "\u00a0nats" : "";
@@ -109,6 +111,8 @@ function readMeasure(stored) {
   if (mean === null) return null;
   return {mean, median: finite(stored.median), low: finite(stored.low), high: finite(stored.high)};
 }
+
+const hasInterval = (value) => value !== null && value.low !== null && value.high !== null;
 
 function mean(numbers) {
   return numbers.length ? numbers.reduce((sum, x) => sum + x, 0) / numbers.length : null;
