@@ -275,9 +275,9 @@ TEST_F(SlowPageInBrowser, NumbersReadWell) {
   EXPECT_EQ(extra["shares"],
             json({"0\u00a0%", "100\u00a0%", "93\u00a0%", "3.1\u00a0%", "99.5\u00a0%", "over 99.9\u00a0%",
                   "under 0.01\u00a0%", "about 0\u00a0%", "−20\u00a0%", "1.00·10¹¹\u00a0%"}));
-  EXPECT_EQ(extra["measured"],
-            json({"93\u00a0% (95\u00a0% interval 91 to 95\u00a0%)",
-                  "40\u00a0% (95\u00a0% interval 39.64 to 40.24\u00a0%)", "50\u00a0%", "50\u00a0%"}));
+  EXPECT_EQ(extra["measured"], json({"93\u00a0% (95\u00a0% interval 91 to 95\u00a0%)",
+                                     "40\u00a0% (95\u00a0% interval 39.64 to 40.24\u00a0%)",
+                                     "50\u00a0% (the same in every window)", "50\u00a0%"}));
   EXPECT_EQ(extra["tokens"], json({"␣a↵", "∅", "␀‹200d›", std::string(23, 'x') + "…"}));
   EXPECT_EQ(extra["csv"], "a,\"b,c\"\r\n1.5,\"say \"\"hi\"\"\"\r\n,'=1+1\r\n1e-300,\"x\ny\"\r\n");
   EXPECT_EQ(extra["names"], json({"Entropy (positive map)", "Singular values for 90 %, permuted map", "unheard of"}));
@@ -314,6 +314,45 @@ TEST_F(SlowPageInBrowser, LayersAndHeadsKeepTheirOwnNumbers) {
   EXPECT_EQ(seen["pictures"]["overview"]["ticks"], json({"5", "11"}));
   EXPECT_EQ(seen["tables"]["overview"][3][0], "11");
   EXPECT_EQ(seen["tables"]["overview"][3][1], "1");
+}
+
+TEST_F(SlowPageInBrowser, IntervalsAreShownOnlyWhereThereAreSeveralWindows) {
+  const std::string look = std::string(kOpenAll) + R"(
+    const choose = doc.getElementById("overview-measure");
+    const sentence = () => doc.querySelector("#overview .sentence").textContent;
+    extra.measured = sentence();
+    choose.value = "permuted_rank_stable";
+    choose.dispatchEvent(new win.Event("change"));
+    await pause(300);
+    extra.permuted = sentence();
+    extra.bars = [...doc.querySelectorAll("#layers .yerror")].length;)";
+  const auto columns = [](const json& seen, const char* table) { return seen["tables"][table][0].dump(); };
+  const Synthetic data = synthetic(3, 2, 8);
+
+  const json several = look_at(write(data, options_), 900, look);
+  expect_sound(several, 7);
+  EXPECT_EQ(several["text"].get<std::string>().find("How much these values differ"), std::string::npos);
+  EXPECT_NE(several["extra"]["measured"].get<std::string>().find("95\u00a0% interval"), std::string::npos);
+  EXPECT_EQ(several["extra"]["measured"].get<std::string>().find("One window"), std::string::npos);
+  // A reference is of the first window alone, whatever the others have.
+  EXPECT_TRUE(several["extra"]["permuted"].get<std::string>().ends_with(" One window: no interval."));
+  EXPECT_EQ(several["extra"]["bars"], 2 * 3);
+  for (const char* table : {"layers", "figures"})
+    EXPECT_NE(columns(several, table).find("interval low"), std::string::npos) << table;
+
+  const json one = look_at(write(of_one_window(data), options_), 900, look);
+  expect_sound(one, 7);
+  const std::string text = one["text"];
+  EXPECT_NE(text.find("One window: no interval. How much these values differ"), std::string::npos);
+  EXPECT_EQ(text.find("95\u00a0% interval"), std::string::npos);
+  for (const char* picture : {"overview", "mass", "layers"})
+    EXPECT_TRUE(one["pictures"][picture]["sentence"].get<std::string>().ends_with(" One window: no interval."));
+  EXPECT_EQ(one["extra"]["bars"], 0);
+  for (const char* table : {"overview", "layers", "figures"}) {
+    EXPECT_EQ(columns(one, table).find("interval"), std::string::npos) << table;
+    EXPECT_EQ(one["tables"][table][1].size(), one["tables"][table][0].size()) << table;
+  }
+  EXPECT_NE(text.find("rows; one window: no interval"), std::string::npos);
 }
 
 TEST_F(SlowPageInBrowser, WithoutExtrasThePicturesAreLeftOutAndNamed) {

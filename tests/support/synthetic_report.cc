@@ -12,6 +12,13 @@ json measured(double mean, double spread) {
   return {{"mean", mean}, {"median", mean * 1.01}, {"low", mean - spread}, {"high", mean + spread}};
 }
 
+// Every measure inside loses its interval.
+void drop_intervals(json& value) {
+  if (value.is_object() && value.contains("low")) value["low"] = value["high"] = nullptr;
+  if (!value.is_structured()) return;
+  for (auto& inner : value) drop_intervals(inner);
+}
+
 json ranks(double entropy, const std::string& prefix, json head) {
   head[prefix + "rank_entropy"] = measured(entropy, entropy * 0.03);
   head[prefix + "rank_entropy_squared"] = measured(entropy * 0.6, entropy * 0.02);
@@ -103,7 +110,9 @@ Synthetic synthetic(int layers, int heads, int tokens) {
       head = ranks(rank, "", head);
       head = ranks(rank * 0.35, "block_", head);
       head = ranks(70.5, "uniform_", head);
-      head = ranks(rank * 1.8, "permuted_", head);
+      json permuted = ranks(rank * 1.8, "permuted_", json::object());  // of the first window alone
+      drop_intervals(permuted);
+      head.update(permuted);
       layer["heads"].push_back(head);
 
       std::vector<unsigned char> codes;
@@ -140,6 +149,12 @@ Synthetic synthetic(int layers, int heads, int tokens) {
                  {{"entropy_normalised", {{"edges", entropy_edges}, {"counts", entropies}}},
                   {"log10_weight", {{"edges", weight_edges}, {"counts", weights}}}}}};
   return out;
+}
+
+Synthetic of_one_window(Synthetic data) {
+  drop_intervals(data.results);
+  data.results["windows"] = {512};
+  return data;
 }
 
 Synthetic hostile() {

@@ -14,8 +14,11 @@ struct Synthetic {
 // `layers` × `heads`, an excerpt of `tokens` tokens. The values are plausible and differ from head to head.
 Synthetic synthetic(int layers, int heads, int tokens);
 
-// As the above, with everything that can go wrong in it: nulls, missing keys, huge and tiny numbers, negative weights,
-// tokens that are HTML, script ends, formats, controls.
+// The same as if one window had been measured: without intervals.
+Synthetic of_one_window(Synthetic data);
+
+// As synthetic(), with everything that can go wrong in it: nulls, missing keys, huge and tiny numbers, negative
+// weights, tokens that are HTML, script ends, formats, controls.
 Synthetic hostile();
 
 // Base64 by plain loops.

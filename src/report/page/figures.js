@@ -21,6 +21,8 @@ class Report {
     this.keys = [...keys].filter((key) => this.each(key).length > 0);
     const wide = new Set(this.layers.flatMap((layer) => Object.keys(layer ?? {})));
     this.layerKeys = [...wide].filter((key) => this.layers.some((_, l) => this.layerValue(l, key)));
+    this.hasIntervals = this.keys.some((key) => this.each(key).some(hasInterval)) ||
+      this.layerKeys.some((key) => this.layers.some((_, l) => hasInterval(this.layerValue(l, key))));
   }
   // What lists[layer][head], in the order of the file, holds for this layer and head.
   of(lists, layer, head) { return lists?.[layer]?.[this.places[layer]?.[head]] ?? null; }
@@ -74,11 +76,12 @@ function overviewSentence(report, key) {
   const without = report.pairs.length - entries.length;
   const rest = without ? ` ${without} of ${report.pairs.length} heads have no value.` : "";
   const {least, most} = extremes(entries);
-  if (entries.length === 1) return `${name}: ${formatMeasured(most, unit)} in ${report.where(most)}.${rest}`;
-  if (isSame(least.mean, most.mean)) return `${name} is ${formatValue(most.mean, unit)} in all ${entries.length} heads that have it.${rest}`;
+  const note = intervalNote(entries);
+  if (entries.length === 1) return `${name}: ${formatMeasured(most, unit)} in ${report.where(most)}.${rest}${note}`;
+  if (isSame(least.mean, most.mean)) return `${name} is ${formatValue(most.mean, unit)} in all ${entries.length} heads that have it.${rest}${note}`;
   const middle = formatValue(median(entries.map((e) => e.mean)), unit);
   return `${name} is largest in ${report.where(most)}, ${formatMeasured(most, unit)}, and smallest in ${report.where(least)}, ` +
-    `${formatValue(least.mean, unit)}; the median head has ${middle}.${rest}`;
+    `${formatValue(least.mean, unit)}; the median head has ${middle}.${rest}${note}`;
 }
 
 function measureOptions(report) {
@@ -106,9 +109,10 @@ const kOverview = {
     const top = Math.max(...values.map(Math.abs));
     const bounded = (unit === "share" || state.measure === "entropy_normalised") && top <= 1;
     const limit = bounded || !top ? 1 : top;
+    const interval = intervalColumns(entries);
     const text = (h) => report.layers.map((_, l) => {
       const value = report.value(l, h, state.measure);
-      return `${report.where({layer: l, head: h})}<br>${value ? plotText(formatMeasured(value, unit)).replace(" (", "<br>(") : "no value"}`;
+      return `${report.where({layer: l, head: h})}<br>${plotText(formatMeasured(value, unit)).replace(" (", "<br>(")}`;
     });
     return {
       traces: [{
@@ -126,8 +130,8 @@ const kOverview = {
       sentence: overviewSentence(report, state.measure),
       label: `Heat map of ${name}, ${report.layers.length} layers by ${report.headIds.length} heads`,
       table: {
-        name: state.measure, columns: ["layer", "head", "mean", "median", "interval low", "interval high"],
-        rows: entries.map((e) => [report.layerIds[e.layer], report.headIds[e.head], e.mean, e.median, e.low, e.high]),
+        name: state.measure, columns: ["layer", "head", "mean", "median", ...interval.names], note: interval.note,
+        rows: entries.map((e) => [report.layerIds[e.layer], report.headIds[e.head], e.mean, e.median, ...interval.cells(e)]),
       },
     };
   },
@@ -196,7 +200,7 @@ const kMass = {
       traces: keys.flatMap((key, i) => dotsAndLine(report, key, names[key], colors[i], (i - (keys.length - 1) / 2) * 0.24, i === 2 ? "dot" : "solid")),
       layout: {xaxis: layerAxis(report, width), yaxis: {title: {text: "Share of the row"}, rangemode: "tozero"}},
       height: 380,
-      sentence: sinkSentence(report) + sinkGapSentence(report),
+      sentence: sinkSentence(report) + sinkGapSentence(report) + intervalNote(report.each("sink_mass")),
       label: "Mass on the first token by layer, as weight and value-weighted",
       table: meansTable(report, "first-token", keys),
     };
@@ -271,18 +275,17 @@ const kRank = {
 const kLayers = {
   id: "layers",
   title: "How alike the heads of a layer are",
-  about: "Bars are 95 % intervals. Heads can have different maps and yet similar outputs, so both are shown.",
+  about: "Bars are 95 % intervals over windows; a single window has none. Heads can have different maps and yet similar outputs, so both are shown.",
   keys: (_, report) => report.layerKeys,
   controls: () => [],
   draw(report, state, width) {
     const keys = report.layerKeys;
     if (!keys.length) return {missing: "no measure of whole layers has a value (a single head has nothing to compare)."};
     const colors = theme().series;
+    const valuesOf = (key) => report.layers.map((_, l) => report.layerValue(l, key));
+    const interval = intervalColumns(keys.flatMap(valuesOf));
     const say = (key) => {
-      const entries = report.layers.flatMap((_, layer) => {
-        const value = report.layerValue(layer, key);
-        return value ? [{layer, ...value}] : [];
-      });
+      const entries = valuesOf(key).flatMap((value, layer) => (value ? [{layer, ...value}] : []));
       const {least, most} = extremes(entries);
       const {name, unit} = measureOf(key);
       if (entries.length === 1) return `${name} is ${formatMeasured(most, unit)} in layer ${report.layerIds[most.layer]}.`;
@@ -290,12 +293,12 @@ const kLayers = {
     };
     return {
       traces: keys.map((key, i) => {
-        const values = report.layers.map((_, l) => report.layerValue(l, key));
+        const values = valuesOf(key);
         return {
           type: "scatter", mode: "lines+markers", name: measureOf(key).name, x: indices(values.length), y: values.map((v) => v?.mean ?? null),
           error_y: {
-            type: "data", symmetric: false, thickness: 1.2, width: 2,
-            array: values.map((v) => (v?.high != null ? v.high - v.mean : 0)), arrayminus: values.map((v) => (v?.low != null ? v.mean - v.low : 0)),
+            visible: interval.names.length > 0, type: "data", symmetric: false, thickness: 1.2, width: 2,
+            array: values.map((v) => (hasInterval(v) ? v.high - v.mean : NaN)), arrayminus: values.map((v) => (hasInterval(v) ? v.mean - v.low : NaN)),
           },
           line: {color: colors[i % colors.length], width: 2.2}, marker: {size: 5},
           text: report.layerIds.map((l) => `layer ${l}`), hovertemplate: "%{text}<br>%{fullData.name}: %{y:.4~g}<extra></extra>",
@@ -303,13 +306,13 @@ const kLayers = {
       }),
       layout: {xaxis: layerAxis(report, width), yaxis: {rangemode: "tozero"}},
       height: 340,
-      sentence: keys.map(say).join(" "),
+      sentence: keys.map(say).join(" ") + intervalNote(keys.flatMap(valuesOf).filter((v) => v)),
       label: `By layer: ${keys.map((key) => measureOf(key).name).join(", ")}`,
       table: {
-        name: "layers", columns: ["layer", ...keys.flatMap((key) => [key, `${key} low`, `${key} high`])],
+        name: "layers", columns: ["layer", ...keys.flatMap((key) => [key, ...interval.names.map((name) => `${key} ${name}`)])], note: interval.note,
         rows: report.layerIds.map((id, l) => [id, ...keys.flatMap((key) => {
-          const v = report.layerValue(l, key);
-          return [v?.mean ?? null, v?.low ?? null, v?.high ?? null];
+          const value = report.layerValue(l, key);
+          return [value?.mean ?? null, ...interval.cells(value)];
         })]),
       },
     };
@@ -340,5 +343,6 @@ function summarySentences(report) {
     lines.push(`The strongest induction head is ${report.where(most)}: ${formatMeasured(most, "share")} of its weight, where there is a target, lies on what followed the same token before.`);
   }
   if (has("negative_mass") && extremes(report.each("negative_mass")).most.mean > 0) lines.push(overviewSentence(report, "negative_mass"));
+  if (lines.length && !report.hasIntervals) lines.push("One window: no interval. How much these values differ from window to window was not measured.");
   return lines;
 }

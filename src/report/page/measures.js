@@ -90,15 +90,14 @@ function formatValue(x, unit, more = 0) {
   return unit === "nats" ? `${formatNumber(x, more)}\u00a0nats` : formatNumber(x, more);
 }
 
-// "0.43 (95 % interval 0.40 to 0.45)", with more digits where it is narrow; "0.43 (one window: no interval)", or without
-// that note where `noted` says that the reader has been told.
-function formatMeasured(value, unit, noted = false) {
+// "0.43 (95 % interval 0.40 to 0.45)"; without the interval where there is none, with more digits where it is narrow.
+function formatMeasured(value, unit) {
   if (!value) return "no value";
   const text = formatValue(value.mean, unit);
-  if (!hasInterval(value)) return noted ? text : `${text} (one window: no interval)`;
-  if (value.low === value.high) return `${text} in every window`;
+  if (!hasInterval(value)) return text;
   const more = formatValue(value.low, unit) === formatValue(value.high, unit) ? 2 : 0;
   const [low, high] = [formatValue(value.low, unit, more), formatValue(value.high, unit, more)];
+  if (low === high) return `${text} (the same in every window)`;
   const sign = unit === "share" ? "\u00a0%" : unit === "nats" ? "\u00a0nats" : "";
   return `${text} (95\u00a0% interval ${low.endsWith(sign) && high.endsWith(sign) ? low.slice(0, low.length - sign.length) : low} to ${high})`;
 }
@@ -112,7 +111,20 @@ function readMeasure(stored) {
   return {mean, median: finite(stored.median), low: finite(stored.low), high: finite(stored.high)};
 }
 
+// One window gives a mean, but nothing to take an interval from.
+const kNoInterval = "one window: no interval";
 const hasInterval = (value) => value !== null && value.low !== null && value.high !== null;
+
+// For the end of a sentence about these values.
+function intervalNote(values) {
+  return values.length && !values.some(hasInterval) ? " One window: no interval." : "";
+}
+
+// The columns of a table that show the intervals of these values, if they have any; else what its caption says.
+function intervalColumns(values) {
+  if (!values.some(hasInterval)) return {names: [], cells: () => [], note: kNoInterval};
+  return {names: ["interval low", "interval high"], cells: (value) => [value?.low ?? null, value?.high ?? null], note: ""};
+}
 
 function mean(numbers) {
   return numbers.length ? numbers.reduce((sum, x) => sum + x, 0) / numbers.length : null;

@@ -46,13 +46,13 @@ function csv({columns, rows}) {
   return [columns, ...rows].map((row) => row.map(cell).join(",") + "\r\n").join("");
 }
 
-function tableElement({name, columns, rows, most = 20000}) {
+function tableElement({name, columns, rows, note = "", most = 20000}) {
   const isText = (x) => typeof x === "string";
   const show = (x) => (typeof x === "number" ? (Number.isInteger(x) && Math.abs(x) < 1e9 ? String(x) : formatNumber(x)) : x ?? "–");
   const cell = (x) => el("td", isText(x) ? {class: "text"} : {}, show(x));
   const body = el("tbody", {}, ...rows.slice(0, most).map((row) => el("tr", {}, ...row.map(cell))));
   const head = el("thead", {}, el("tr", {}, ...columns.map((c, i) => el("th", {scope: "col", ...(isText(rows[0]?.[i]) ? {class: "text"} : {})}, c))));
-  const caption = `${name}: ${rows.length} rows` + (rows.length > most ? `, the first ${most} shown; the CSV has all` : "");
+  const caption = `${name}: ${rows.length} rows` + (rows.length > most ? `, the first ${most} shown; the CSV has all` : "") + (note ? `; ${note}` : "");
   return el("div", {class: "scroll", tabindex: "0", role: "region", "aria-label": `Table ${name}`}, el("table", {}, el("caption", {}, caption), head, body));
 }
 
@@ -186,15 +186,17 @@ function factList(title, facts) {
 }
 
 function everything(report) {
-  const rows = [];
-  const add = (layer, head, key, value) => { if (value) rows.push([layer, head, key, value.mean, value.median, value.low, value.high]); };
+  const entries = [];
+  const add = (layer, head, key, value) => { if (value) entries.push({place: [layer, head, key], ...value}); };
   report.layerIds.forEach((id, layer) => {
     for (const key of report.layerKeys) add(id, null, key, report.layerValue(layer, key));
   });
   for (const {layer, head} of report.pairs) {
     for (const key of report.keys) add(report.layerIds[layer], report.headIds[head], key, report.value(layer, head, key));
   }
-  return {name: "all-figures", columns: ["layer", "head", "measure", "mean", "median", "interval low", "interval high"], rows, most: 3000};
+  const interval = intervalColumns(entries);
+  const rows = entries.map((e) => [...e.place, e.mean, e.median, ...interval.cells(e)]);
+  return {name: "all-figures", columns: ["layer", "head", "measure", "mean", "median", ...interval.names], rows, note: interval.note, most: 3000};
 }
 
 function fillHead(report) {
