@@ -38,8 +38,11 @@ nlohmann::json parse_json(std::string_view text, const std::string& where, int d
   try {
     return nlohmann::json::parse(text, watch);
   } catch (const nlohmann::json::parse_error& e) {
-    fail(ErrorCode::format, "{}: not valid JSON at byte {} of {}; the file is damaged or incomplete", where, e.byte,
-         text.size());
+    if (e.byte > text.size())
+      fail(ErrorCode::format,
+           "{}: not valid JSON: it ends too early, after {} bytes; the file is damaged or incomplete", where,
+           text.size());
+    fail(ErrorCode::format, "{}: not valid JSON at byte {} of {}; the file is damaged", where, e.byte, text.size());
   } catch (const nlohmann::json::exception& e) {
     fail(ErrorCode::format, "{}: not valid JSON ({}); the file is damaged", where, printable(e.what()));
   }

@@ -72,7 +72,7 @@ Vocabulary read_folder(const fs::path& folder, const std::string& pretokenizer) 
     v = read_sentencepiece_model(read_text(model_path), model_path.string());
     ignore_pretokenizer(v, pretokenizer);
   } else {
-    fail(ErrorCode::io, "{}: neither tokenizer.json nor tokenizer.model is there; pass token ids", folder.string());
+    fail(ErrorCode::io, "{}: neither tokenizer.json nor tokenizer.model is there", folder.string());
   }
   if (const auto config = read_object(folder / "tokenizer_config.json")) apply_config(*config, v);
   const fs::path generation = folder / "generation_config.json", model = folder / "config.json";

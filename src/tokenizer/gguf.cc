@@ -20,12 +20,11 @@ class Reader {
     v_.name = file_.name();
     const auto model = file_.string("tokenizer.ggml.model");
     if (!model) {
-      fail(ErrorCode::format, "{}: key tokenizer.ggml.model is missing: the file has no tokenizer; pass token ids",
-           v_.name);
+      fail(ErrorCode::format, "{}: key tokenizer.ggml.model is missing: the file has no tokenizer", v_.name);
     }
     if (*model != "gpt2" && *model != "llama") {
-      fail(ErrorCode::unsupported, "{}: tokenizer.ggml.model is '{}'; supported are gpt2 and llama; pass token ids",
-           v_.name, formats::printable(*model));
+      fail(ErrorCode::unsupported, "{}: tokenizer.ggml.model is '{}'; supported are gpt2 and llama", v_.name,
+           formats::printable(*model));
     }
     const bool byte_level = *model == "gpt2";
     v_.kind = byte_level ? Vocabulary::Kind::byte_level : Vocabulary::Kind::sentencepiece;

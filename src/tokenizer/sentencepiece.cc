@@ -131,7 +131,8 @@ class SentencePiece final : public PieceTokenizer {
       if (symbol.id >= 0) {
         out.ids.push_back(symbol.id);
       } else {
-        add_bytes(chunk.substr(symbol.begin, symbol.length), out);
+        const std::string_view character = chunk.substr(symbol.begin, symbol.length);
+        add_bytes(character == kBlank ? " " : character, out);
       }
     }
   }
