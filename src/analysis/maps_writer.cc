@@ -11,8 +11,7 @@ namespace unchain::analysis {
 MapsWriter::MapsWriter(std::filesystem::path path, int64_t tokens, std::set<int> layers, std::set<int> heads)
     : path_(std::move(path)), tokens_(tokens), layers_(std::move(layers)), heads_(std::move(heads)) {
   if (tokens < 1) fail(ErrorCode::usage, "capture: {} tokens, expected at least 1", tokens);
-  spool_path_ = path_;
-  spool_path_ += ".spool";
+  spool_path_ = unfinished(path_, "spool");
   spool_ = std::make_unique<AtomicFile>(spool_path_);
 }
 

@@ -84,10 +84,17 @@ AtomicFile::AtomicFile(const std::filesystem::path& path) : path_(path) {
     fail(ErrorCode::io, "{}: is {}, expected a file name to write", path.string(),
          std::filesystem::is_directory(status) ? "a directory" : "a device or pipe");
   }
-  temporary_ = path;
-  temporary_ += fmt::format(".{}.tmp", ::getpid());
+  temporary_ = unfinished(path, "tmp");
   descriptor_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (descriptor_ < 0) fail(ErrorCode::io, "{}: cannot create: {}", path.string(), reason());
+  if (descriptor_ < 0) {
+    const int error = errno;
+    const std::filesystem::path folder = path.parent_path();
+    // /proc says "no such file" too.
+    if (error == ENOENT && !folder.empty() && !std::filesystem::exists(folder, unknown))
+      fail(ErrorCode::io, "{}: the folder {} does not exist; make it first", path.string(), folder.string());
+    errno = error;
+    fail(ErrorCode::io, "{}: cannot create: {}", path.string(), reason());
+  }
 }
 
 AtomicFile::~AtomicFile() {
@@ -134,6 +141,36 @@ void AtomicFile::commit() {
     ::unlink(temporary_.c_str());
     fail(ErrorCode::io, "{}: cannot put the finished file in place: {}", path_.string(), why);
   }
+}
+
+std::filesystem::path unfinished(const std::filesystem::path& path, std::string_view kind) {
+  std::filesystem::path result = path.has_filename() ? path : path.parent_path();
+  result += fmt::format(".{}.{}", ::getpid(), kind);
+  return result;
+}
+
+void remove_unfinished(const std::filesystem::path& path) noexcept {
+  try {
+    const std::filesystem::path pattern = unfinished(path, "");
+    const std::filesystem::path folder = pattern.has_parent_path() ? pattern.parent_path() : ".";
+    // Again while another thread adds files to a folder that is being removed.
+    bool again = true;
+    for (int i = 0; again && i < 100; ++i) {
+      again = false;
+      for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+        if (!entry.path().filename().native().starts_with(pattern.filename().native())) continue;
+        std::error_code ignored;
+        std::filesystem::remove_all(entry.path(), ignored);
+        again = true;
+      }
+    }
+  } catch (const std::exception&) {  // no folder, no memory: nothing that could be done here
+    return;
+  }
+}
+
+void check_writable(const std::filesystem::path& path) {
+  const AtomicFile probe(path);  // its temporary file goes at once
 }
 
 void write_text(const std::filesystem::path& path, std::string_view text) {

@@ -55,6 +55,16 @@ class AtomicFile {
   size_t position_ = 0;
 };
 
+// PATH.PID.KIND: the name, beside `path`, of what this process has not finished of it. A slash at the end is ignored.
+std::filesystem::path unfinished(const std::filesystem::path& path, std::string_view kind);
+
+// Removes all files and folders PATH.PID.… of this process. May run while other threads write them, whose next step
+// then fails.
+void remove_unfinished(const std::filesystem::path& path) noexcept;
+
+// Throws what AtomicFile(path) would, and leaves nothing behind: for outputs that come after long work. Error: io.
+void check_writable(const std::filesystem::path& path);
+
 // AtomicFile for a text that is already whole.
 void write_text(const std::filesystem::path& path, std::string_view text);
 

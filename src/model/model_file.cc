@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/file.h"
+#include "formats/text.h"
 
 namespace unchain::model {
 namespace {
@@ -37,6 +38,23 @@ constexpr PartName kNames[] = {
 
 // Where a family has norms on both sides, Hugging Face calls the one before feed-forward by another name.
 constexpr std::string_view kPreFeedForward = "model.layers.{}.pre_feedforward_layernorm";
+
+// Error: format, with what was looked for.
+[[noreturn]] void refuse_folder(const std::filesystem::path& folder) {
+  std::error_code error;
+  std::filesystem::directory_iterator entry(folder, error), end;
+  if (error) fail(ErrorCode::io, "{}: cannot list the folder: {}", folder.string(), error.message());
+  std::string hint = "it has neither config.json nor model/config.json";
+  for (; !error && entry != end; entry.increment(error)) {
+    if (entry->path().extension() != ".gguf") continue;
+    hint += fmt::format("; for the GGUF file in it give {}", formats::printable(entry->path().string()));
+    break;
+  }
+  fail(ErrorCode::format,
+       "{}: is no model folder: {}. A model folder holds config.json, model.safetensors (or its parts with "
+       "model.safetensors.index.json) and tokenizer.json or tokenizer.model",
+       folder.string(), hint);
+}
 
 bool starts_with_magic(const std::filesystem::path& path) {
   const MappedFile file = MappedFile::open(path);
@@ -90,10 +108,8 @@ ModelFile ModelFile::open(const std::filesystem::path& path) {
     file.config_ = config_from_gguf(*file.gguf_);
     return file;
   }
-  if (!std::filesystem::exists(path / "config.json", ignored) &&
-      std::filesystem::exists(path / "model" / "config.json", ignored)) {
-    file.path_ = path / "model";
-  }
+  if (!std::filesystem::exists(path / "config.json", ignored)) file.path_ = path / "model";
+  if (!std::filesystem::exists(file.path_ / "config.json", ignored)) refuse_folder(path);
   file.config_ = config_from_folder(file.path_);
   file.safetensors_ = formats::SafetensorsFile::open_folder(file.path_);
   // Multimodal folders keep the language model under a prefix, which differs between versions of transformers.

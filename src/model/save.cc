@@ -13,12 +13,13 @@
 namespace unchain::model {
 namespace {
 
-// Bytes and tensors of the result, and how many are shared with the source.
-SaveResult summarise(const ModelFile& file, const std::vector<Tensor>& tensors) {
+// Bytes and tensors of the result, how many are shared with the source, and how many have another type than asked.
+SaveResult summarise(const ModelFile& file, const std::vector<Tensor>& tensors, const SaveOptions& options) {
   SaveResult result;
   result.tensors = static_cast<int64_t>(tensors.size());
   for (const Tensor& tensor : tensors) {
     result.bytes += static_cast<int64_t>(tensor.bytes.size());
+    if (options.type && tensor.shape.size() > 1 && tensor.type != *options.type) ++result.other_types[tensor.type];
     result.unchanged += std::any_of(file.tensors().begin(), file.tensors().end(), [&](const Tensor& t) {
       return t.bytes.data() == tensor.bytes.data() && t.type == tensor.type;
     });
@@ -81,6 +82,14 @@ std::filesystem::path without_slash(const std::filesystem::path& path) {
   return path.has_filename() ? path : path.parent_path();
 }
 
+// Makes the folder that the output will stand in.
+void make_parent(const std::filesystem::path& path) {
+  const std::filesystem::path parent = without_slash(path).parent_path();
+  std::error_code error;
+  if (!parent.empty()) std::filesystem::create_directories(parent, error);
+  if (error) fail(ErrorCode::io, "{}: cannot make the folder {}: {}", path.string(), parent.string(), error.message());
+}
+
 bool has_tokenizer(const std::filesystem::path& folder) {
   return std::filesystem::exists(folder / "tokenizer.json") || std::filesystem::exists(folder / "tokenizer.model");
 }
@@ -88,6 +97,8 @@ bool has_tokenizer(const std::filesystem::path& folder) {
 }  // namespace
 
 SaveResult save_gguf(const ModelFile& file, const std::filesystem::path& path, const SaveOptions& options) {
+  make_parent(path);
+  check_writable(path);
   std::vector<Tensor> tensors = convert_tensors(file, FileKind::gguf, options);
   std::vector<formats::GgufEntry> entries;
   if (const formats::GgufFile* gguf = file.gguf()) {
@@ -116,7 +127,7 @@ SaveResult save_gguf(const ModelFile& file, const std::filesystem::path& path, c
   if (options.type || file.gguf() == nullptr)
     set_entry(entries, "general.file_type", gguf_file_type(main_type(tensors)));
   formats::write_gguf(path, entries, tensors);
-  return summarise(file, tensors);
+  return summarise(file, tensors, options);
 }
 
 SaveResult save_folder(const ModelFile& file, const std::filesystem::path& folder, const SaveOptions& options) {
@@ -127,25 +138,24 @@ SaveResult save_folder(const ModelFile& file, const std::filesystem::path& folde
       !(std::filesystem::is_directory(folder) && std::filesystem::is_empty(folder))) {
     fail(ErrorCode::io, "{}: exists and is not an empty folder; give another name", folder.string());
   }
-  const std::vector<Tensor> tensors = convert_tensors(file, FileKind::hugging_face, options);
-  const nlohmann::json config = config_for(file, torch_name(main_type(tensors)));
+  make_parent(folder);
   // Everything goes to a folder beside it, which takes the name when it is complete.
-  std::filesystem::path building = without_slash(folder);
-  building += ".incomplete";
-  std::filesystem::remove_all(building);
-  std::filesystem::create_directories(building);
+  const std::filesystem::path building = unfinished(folder, "incomplete");
+  std::filesystem::create_directory(building);
   try {
+    const std::vector<Tensor> tensors = convert_tensors(file, FileKind::hugging_face, options);
+    const nlohmann::json config = config_for(file, torch_name(main_type(tensors)));
     write_text(building / "config.json", config.dump(2) + "\n");
     save_tokenizer(file, building);
     formats::write_safetensors_folder(building, tensors, {{"format", "pt"}});
     std::filesystem::remove(folder);
     std::filesystem::rename(building, folder);
+    return summarise(file, tensors, options);
   } catch (...) {
     std::error_code ignored;
     std::filesystem::remove_all(building, ignored);
     throw;
   }
-  return summarise(file, tensors);
 }
 
 }  // namespace unchain::model
