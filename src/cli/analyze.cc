@@ -1,10 +1,12 @@
 #include <chrono>
+#include <set>
 
 #include "analysis/maps_file.h"
 #include "analysis/results_json.h"
 #include "base/check.h"
 #include "base/file.h"
 #include "base/thread.h"
+#include "cli/interrupt.h"
 #include "cli/program.h"
 #include "cli/text_source.h"
 #include "eval/windows.h"
@@ -64,11 +66,29 @@ void write_outputs(const Common& common, const Options& options, const analysis:
                                                     (folder / "report.html").string()));
 }
 
+// The folder, into which both files can be written.
 void make_folder(const std::string& path) {
   std::error_code error;
   std::filesystem::create_directories(path, error);
   if (error || !std::filesystem::is_directory(path))
     fail(ErrorCode::io, "{}: cannot make the folder: {}", path, error ? error.message() : "a file has that name");
+  for (const char* name : {"results.json", "report.html"}) {
+    check_writable(std::filesystem::path(path) / name);
+    remove_if_interrupted(std::filesystem::path(path) / name);
+  }
+}
+
+// Maps come without model and text: of the options only those of measuring and of output make sense with them.
+void refuse_beside_maps(const CLI::App& command) {
+  const std::set<std::string> known = {"--maps", "--metrics", "--out", "--seed", "--threads", "--json"};
+  std::vector<std::string> others;
+  for (const CLI::Option* option : command.get_options()) {
+    const std::string name = option->get_single_name();
+    if (option->count() > 0 && !known.contains("--" + name))
+      others.push_back(option->get_positional() ? option->get_type_name() : "--" + name);
+  }
+  if (!others.empty())
+    fail(ErrorCode::usage, "--maps: takes the place of a model and its text; leave out {}", fmt::join(others, ", "));
 }
 
 void run_maps(const Common& common, const Options& options) {
@@ -125,18 +145,20 @@ void run_model(const Common& common, const TextSource& source, Options options) 
   if (!options.ids_file.empty()) {
     if (source.has_text() || source.has_file())
       fail(ErrorCode::usage, "--ids: takes the place of a text, give one of them");
-    text = read_ids(options.ids_file);
+    text = read_ids(options.ids_file, file.config().vocabulary);
     try {
-      tokenizer = open_tokenizer(file, common);  // only for the pieces on the page
+      // Only for the pieces on the page.
+      tokenizer = open_tokenizer(file, common, "they are the same in every figure");
     } catch (const Error& error) {
       std::fprintf(stderr, "note: no tokenizer, so the page shows ids (%s)\n", error.what());
     }
   } else {
-    tokenizer = open_tokenizer(file, common);
+    tokenizer = open_tokenizer(file, common, "give the tokens as --ids FILE");
     bos = tokenizer->add_bos ? tokenizer->bos : -1;
-    text = tokenizer->encode(read_source_text(source), common.control());
+    text = encode_text(*tokenizer, read_source_text(source), source.name(), common, false);
   }
   const auto windows = make_windows(text, bos, options);
+  warn_beyond_context(file, options.window, fmt::format("--window {}", options.window));
   make_folder(options.out);
   const auto model = model::load(file, common.type());
   const model::Config& c = model->config;
@@ -219,11 +241,10 @@ void add_analyze(CLI::App& app) {
   add_seed(*command, *common);
   add_compute(*command, *common);
   add_output(*command, *common);
-  command->callback([common, source, options] {
-    set_threads(common->threads);
+  command->callback([common, source, options, command] {
+    if (!options->maps.empty()) refuse_beside_maps(*command);
+    prepare(*common);
     if (!options->maps.empty()) {
-      if (!common->model.empty() || source->has_text() || !options->ids_file.empty())
-        fail(ErrorCode::usage, "--maps: takes the place of MODEL, text and ids");
       return run_maps(*common, *options);
     }
     if (common->model.empty()) fail(ErrorCode::usage, "analyze: give a MODEL, or --maps FILE");

@@ -2,7 +2,8 @@
 
 #include "analysis/maps_file.h"
 #include "base/check.h"
-#include "base/thread.h"
+#include "base/file.h"
+#include "cli/interrupt.h"
 #include "cli/text_source.h"
 #include "model/context.h"
 
@@ -23,18 +24,20 @@ std::set<int> chosen(const std::vector<int>& numbers, int64_t count, const char*
 }
 
 void run(const Common& common, const TextSource& source, const Options& options) {
-  set_threads(common.threads);
+  prepare(common);
+  check_writable(options.out);
+  remove_if_interrupted(options.out);
   const model::ModelFile file = model::ModelFile::open(common.model);
   const std::set<int> layers = chosen(options.layers, file.config().layer_count(), "--layers");
   const std::set<int> heads = chosen(options.heads, file.config().heads, "--heads");
-  const std::vector<int32_t> ids = source_ids(source, file, common);
+  const auto [ids, tokenizer] = read_tokens(source, file, common);
   const auto count = static_cast<int64_t>(ids.size());
   if (count > 8192)
     fail(ErrorCode::usage, "capture: {} tokens make maps of {:.1f} GB a head; give at most 8192", count,
          4e-9 * static_cast<double>(count * count));
+  warn_beyond_context(file, count, fmt::format("{} tokens", count));
   std::vector<std::string> pieces;
-  if (!source.has_ids()) {
-    const auto tokenizer = open_tokenizer(file, common);
+  if (tokenizer) {
     pieces.reserve(ids.size());
     for (const int32_t id : ids) pieces.push_back(tokenizer->piece(id));
   }

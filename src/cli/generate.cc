@@ -3,7 +3,6 @@
 #include <cstdio>
 
 #include "base/check.h"
-#include "base/thread.h"
 #include "cli/text_source.h"
 
 namespace unchain::cli {
@@ -27,13 +26,15 @@ size_t unfinished_bytes(const std::string& text) {
 }
 
 void run(const Common& common, const Options& options) {
-  set_threads(common.threads);
+  prepare(common);
   eval::check(options.sampling);
   const model::ModelFile file = model::ModelFile::open(common.model);
-  const auto tokenizer = open_tokenizer(file, common);
-  const std::vector<int32_t> prompt = tokenizer->encode_with_bos(options.prompt, common.control());
+  const auto tokenizer = open_tokenizer(file, common, "generate needs one");
+  const std::vector<int32_t> prompt = encode_text(*tokenizer, options.prompt, "--prompt", common);
+  const int64_t most = static_cast<int64_t>(prompt.size()) + options.count;
+  warn_beyond_context(file, most, fmt::format("prompt of {} tokens and -n {}", prompt.size(), options.count));
   const auto model = model::load(file, common.type());
-  model::Context context(model, static_cast<int64_t>(prompt.size()) + options.count);
+  model::Context context(model, most);
   std::vector<int32_t> ids;
   // Decoded with the prompt before it, since some tokenizers drop a blank at the very beginning.
   std::vector<int32_t> read = prompt;

@@ -18,6 +18,7 @@ std::string describe_rope(const model::Config& config) {
 }
 
 void run(const Common& common, bool tensors) {
+  prepare(common);
   const model::ModelFile file = model::ModelFile::open(common.model);
   const model::Config& c = file.config();
   int64_t parameters = 0;
@@ -34,7 +35,7 @@ void run(const Common& common, bool tensors) {
   std::string tokenizer = "none";
   std::vector<std::string> notes;
   try {
-    const auto opened = open_tokenizer(file, common);
+    const auto opened = open_tokenizer(file, common, "only --ids can be given to this model");
     tokenizer = opened->kind;
     notes = opened->notes;
   } catch (const Error& error) {

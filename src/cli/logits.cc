@@ -3,7 +3,6 @@
 #include <numeric>
 
 #include "base/check.h"
-#include "base/thread.h"
 #include "cli/text_source.h"
 #include "model/context.h"
 #include "report/table.h"
@@ -12,11 +11,12 @@ namespace unchain::cli {
 namespace {
 
 void run(const Common& common, const TextSource& source, int64_t top) {
-  set_threads(common.threads);
+  prepare(common);
   const model::ModelFile file = model::ModelFile::open(common.model);
-  const std::vector<int32_t> ids = source_ids(source, file, common);
-  const auto model = model::load(file, common.type());
+  const auto [ids, tokenizer] = read_tokens(source, file, common);
   const auto count = static_cast<int64_t>(ids.size());
+  warn_beyond_context(file, count, fmt::format("{} tokens", count));
+  const auto model = model::load(file, common.type());
   model::Context context(model, count);
   context.extend(ids);
   std::vector<float> logits(static_cast<size_t>(model->config.vocabulary));
@@ -42,7 +42,6 @@ void run(const Common& common, const TextSource& source, int64_t top) {
   if (count > 1) result["nll_nats"] = sum / static_cast<double>(count - 1);
   report::TextTable table;
   table.column("id", report::TextTable::Align::right).column("logit", report::TextTable::Align::right);
-  const auto tokenizer = source.has_ids() ? nullptr : open_tokenizer(file, common);
   if (tokenizer) table.column("piece");
   for (size_t i = 0; i < order.size(); ++i) {
     std::vector<std::string> row = {std::to_string(order[i]), fmt::format("{:.5f}", top_logits[i])};

@@ -3,13 +3,17 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstdio>
+#include <limits>
 
 #include "base/check.h"
 #include "base/file.h"
 #include "base/thread.h"
+#include "cli/interrupt.h"
 #include "ops/gemm.h"
+#include "report/table.h"
 #include "simd/kernels.h"
 
 namespace unchain::cli {
@@ -58,8 +62,31 @@ void add_seed(CLI::App& command, Common& common) {
       ->group("Compute");
 }
 
-std::unique_ptr<tokenizer::Tokenizer> open_tokenizer(const model::ModelFile& file, const Common& common) {
-  auto result = file.tokenizer(common.pretokenizer);
+void prepare(const Common& common) {
+  if (!common.json.empty() && !common.json_to_stdout()) {
+    check_writable(common.json);
+    remove_if_interrupted(common.json);
+  }
+  set_threads(common.threads);
+}
+
+namespace {
+
+std::unique_ptr<tokenizer::Tokenizer> read_tokenizer(const model::ModelFile& file, const Common& common,
+                                                     const std::string& otherwise) {
+  try {
+    return file.tokenizer(common.pretokenizer);
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::usage) throw;
+    fail(error.code(), "{}; {}", error.what(), otherwise);
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<tokenizer::Tokenizer> open_tokenizer(const model::ModelFile& file, const Common& common,
+                                                     const std::string& otherwise) {
+  auto result = read_tokenizer(file, common, otherwise);
   for (const std::string& warning : result->warnings) std::fprintf(stderr, "warning: %s\n", warning.c_str());
   if (result->size() > file.config().vocabulary) {
     std::fprintf(stderr, "warning: the tokenizer has %d pieces, the model only %ld rows for them\n", result->size(),
@@ -68,9 +95,18 @@ std::unique_ptr<tokenizer::Tokenizer> open_tokenizer(const model::ModelFile& fil
   return result;
 }
 
+void warn_beyond_context(const model::ModelFile& file, int64_t tokens, const std::string& what) {
+  const int64_t context = file.config().context;
+  if (tokens > context) {
+    std::fprintf(stderr, "warning: %s: beyond the %ld positions that the model was trained for\n", what.c_str(),
+                 static_cast<long>(context));
+  }
+}
+
 namespace {
 
-std::vector<int32_t> ids_in(std::string_view text, const std::string& where, ErrorCode code) {
+// `limit`: all ids must be below it. A file's messages name the line.
+std::vector<int32_t> ids_in(std::string_view text, const std::string& source, int64_t limit, ErrorCode code) {
   std::vector<int32_t> ids;
   const char* at = text.data();
   const char* end = at + text.size();
@@ -81,24 +117,30 @@ std::vector<int32_t> ids_in(std::string_view text, const std::string& where, Err
     }
     int32_t id = 0;
     const auto [next, error] = std::from_chars(at, end, id);
+    const auto where = [&] {
+      if (code == ErrorCode::usage) return source;
+      return fmt::format("{}: line {}", source, 1 + std::count(text.data(), at, '\n'));
+    };
     if (error != std::errc() || id < 0) {
-      fail(code, "{}: '{}' is no token id, expected numbers from 0 with commas or blanks between", where,
-           std::string_view(at, std::min<size_t>(12, static_cast<size_t>(end - at))));
+      fail(code, "{}: '{}' is no token id, expected numbers from 0 with commas or blanks between", where(),
+           report::printable(std::string_view(at, std::min<size_t>(12, static_cast<size_t>(end - at)))));
     }
+    if (id >= limit)
+      fail(code, "{}: token {} has id {}, but the model has the ids 0 to {}", where(), ids.size(), id, limit - 1);
     ids.push_back(id);
     at = next;
   }
-  if (ids.empty()) fail(code, "{}: has no token ids", where);
+  if (ids.empty()) fail(code, "{}: has no token ids", source);
   return ids;
 }
 
 }  // namespace
 
 std::vector<int32_t> parse_ids(const std::string& list) {
-  return ids_in(list, "--ids", ErrorCode::usage);
+  return ids_in(list, "--ids", std::numeric_limits<int64_t>::max(), ErrorCode::usage);
 }
-std::vector<int32_t> read_ids(const std::string& path) {
-  return ids_in(read_text(path), path, ErrorCode::format);
+std::vector<int32_t> read_ids(const std::string& path, int64_t vocabulary) {
+  return ids_in(read_text(path), path, vocabulary, ErrorCode::format);
 }
 
 std::string read_text_file(const std::string& path) {

@@ -34,13 +34,22 @@ void add_compute(CLI::App& command, Common& common);
 void add_text_reading(CLI::App& command, Common& common);
 void add_seed(CLI::App& command, Common& common);
 
-// The model's tokenizer; its warnings go to stderr.
-std::unique_ptr<tokenizer::Tokenizer> open_tokenizer(const model::ModelFile& file, const Common& common);
+// Before any work: takes the threads, and makes sure that --json can be written. Error: io.
+void prepare(const Common& common);
+
+// The model's tokenizer; its warnings go to stderr. `otherwise` ends the error's message where there is none that can
+// be read: what the user of this command can do about it.
+std::unique_ptr<tokenizer::Tokenizer> open_tokenizer(const model::ModelFile& file, const Common& common,
+                                                     const std::string& otherwise);
+
+// Says on stderr that `what` (for example "--window 4096") goes beyond the positions that the model was trained for.
+void warn_beyond_context(const model::ModelFile& file, int64_t tokens, const std::string& what);
 
 // "1,2,3" (blanks allowed) as ids. Error: usage.
 std::vector<int32_t> parse_ids(const std::string& list);
-// The ids of a file: numbers with blanks, commas or line ends between them. Errors: io, format.
-std::vector<int32_t> read_ids(const std::string& path);
+// The ids of a file, all below `vocabulary`: numbers with blanks, commas or line ends between them. Errors: io, format
+// with the line.
+std::vector<int32_t> read_ids(const std::string& path, int64_t vocabulary);
 // A text file that is not empty. Errors: io, format.
 std::string read_text_file(const std::string& path);
 

@@ -3,7 +3,6 @@
 #include <cmath>
 
 #include "base/check.h"
-#include "base/thread.h"
 #include "cli/text_source.h"
 
 namespace unchain::cli {
@@ -15,17 +14,14 @@ struct Options {
 };
 
 void run(const Common& common, const std::string& path, Options options) {
-  set_threads(common.threads);
+  prepare(common);
   options.windows.mode = eval::parse_window_mode(options.mode);
   const model::ModelFile file = model::ModelFile::open(common.model);
-  const auto tokenizer = open_tokenizer(file, common);
+  const auto tokenizer = open_tokenizer(file, common, "perplexity needs one");
   const int32_t bos = tokenizer->add_bos ? tokenizer->bos : -1;
-  const auto windows =
-      eval::cut_windows(tokenizer->encode(read_text_file(path), common.control()), bos, options.windows);
-  if (options.windows.window > file.config().context) {
-    std::fprintf(stderr, "warning: --window %ld is beyond the %ld positions that the model was trained for\n",
-                 static_cast<long>(options.windows.window), static_cast<long>(file.config().context));
-  }
+  const auto text = encode_text(*tokenizer, read_text_file(path), path, common, false);
+  const auto windows = eval::cut_windows(text, bos, options.windows);
+  warn_beyond_context(file, options.windows.window, fmt::format("--window {}", options.windows.window));
   const auto model = model::load(file, common.type());
   Progress progress("perplexity", "tokens", static_cast<double>(options.windows.window));
   const eval::PerplexityResult r =
@@ -67,17 +63,22 @@ void add_perplexity(CLI::App& app) {
       ->check(CLI::IsMember({"disjoint", "sliding", "half"}))
       ->group("Windows");
   command->add_option("--window", options->windows.window, "tokens of a window")->default_val(512)->group("Windows");
-  command
-      ->add_option("--stride", options->windows.stride, "sliding: tokens from one window to the next; 0: half a window")
-      ->default_val(0)
-      ->group("Windows");
+  CLI::Option* stride = command
+                            ->add_option("--stride", options->windows.stride,
+                                         "sliding: tokens from one window to the next; 0: half a window")
+                            ->default_val(0)
+                            ->group("Windows");
   command->add_option("--max-windows", options->windows.max_windows, "read only so many windows; 0: all")
       ->default_val(0)
       ->group("Windows");
   add_text_reading(*command, *common);
   add_compute(*command, *common);
   add_output(*command, *common);
-  command->callback([common, path, options] { run(*common, *path, *options); });
+  command->callback([common, path, options, stride] {
+    if (stride->count() > 0 && options->mode != "sliding")
+      fail(ErrorCode::usage, "--stride: is of --mode sliding only, not of --mode {}", options->mode);
+    run(*common, *path, *options);
+  });
 }
 
 }  // namespace unchain::cli

@@ -5,10 +5,16 @@
 #include <csignal>
 #include <cstdio>
 #include <new>
+#include <numeric>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "base/check.h"
 #include "base/thread.h"
+#include "cli/interrupt.h"
 #include "cli/options.h"
+#include "formats/text.h"
 #include "ops/gemm.h"
 #include "simd/kernels.h"
 
@@ -33,6 +39,32 @@ int exit_status(ErrorCode code) {
   return 1;
 }
 
+// Letters to insert, remove or replace to make one word of the other.
+size_t distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (size_t i = 0; i < a.size(); ++i) {
+    size_t corner = row[0]++;
+    for (size_t j = 0; j < b.size(); ++j) {
+      const size_t other = std::min(row[j], row[j + 1]) + 1;
+      corner = std::exchange(row[j + 1], std::min(other, corner + (a[i] != b[j])));
+    }
+  }
+  return row.back();
+}
+
+// Error: usage, with the nearest command, if the program has none of this name.
+void check_command(const CLI::App& app, const std::string& word) {
+  std::string nearest;
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
+    const std::string& name = command->get_name();
+    if (name == word) return;
+    if (nearest.empty() || distance(word, name) < distance(word, nearest)) nearest = name;
+  }
+  fail(ErrorCode::usage, "'{}' is no command; did you mean '{}'? 'unchain --help' lists all", formats::printable(word),
+       nearest);
+}
+
 std::string version() {
   return fmt::format("unchain {}\nvector kernels  {}\nproducts        {}\nbf16            {}\nthreads         {}",
                      UNCHAIN_VERSION, simd::target_name(), ops::gemm_backend(),
@@ -48,6 +80,7 @@ std::filesystem::path program_folder() {
 }
 
 int run(int argc, char** argv) {
+  watch_interrupts();
   // A file that grows beyond the user's limit is an error of ours, which cleans up, not the end of the process.
   std::signal(SIGXFSZ, SIG_IGN);
   CLI::App app{
@@ -63,15 +96,19 @@ int run(int argc, char** argv) {
        {add_inspect, add_tokenize, add_logits, add_generate, add_perplexity, add_analyze, add_capture, add_export})
     add(app);
   try {
+    if (argc < 2) fail(ErrorCode::usage, "give a command; 'unchain --help' lists them");
+    if (argv[1][0] != '-') check_command(app, argv[1]);
     app.parse(argc, argv);
     return 0;
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   } catch (const Error& error) {
+    wait_if_interrupted();
     const bool unsupported = error.code() == ErrorCode::unsupported;  // sound, but not ours: said in so many words
     std::fprintf(stderr, "unchain: %s%s\n", unsupported ? "unsupported: " : "", error.what());
     return exit_status(error.code());
   } catch (const std::filesystem::filesystem_error& error) {
+    wait_if_interrupted();
     std::fprintf(stderr, "unchain: %s\n", error.what());
     return exit_status(ErrorCode::io);
   } catch (const std::bad_alloc&) {

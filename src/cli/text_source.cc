@@ -1,6 +1,9 @@
 #include "cli/text_source.h"
 
+#include <cstdio>
+
 #include "base/check.h"
+#include "report/table.h"
 
 namespace unchain::cli {
 
@@ -24,10 +27,57 @@ std::string read_source_text(const TextSource& source) {
   return source.text;
 }
 
-std::vector<int32_t> source_ids(const TextSource& source, const model::ModelFile& file, const Common& common) {
-  if (source.has_ids() && !source.has_text() && !source.has_file()) return parse_ids(source.ids);
+namespace {
+
+// "00, c0 5 times, e4b8ad and 3 others"
+std::string describe(const tokenizer::Missing& missing) {
+  constexpr size_t kShown = 8;
+  std::vector<std::string> parts;
+  for (const auto& [bytes, count] : missing) {
+    if (parts.size() == kShown) break;
+    std::string hex;
+    for (const char byte : bytes) hex += fmt::format("{:02x}", static_cast<uint8_t>(byte));
+    parts.push_back(count == 1 ? hex : fmt::format("{} {} times", hex, count));
+  }
+  std::string text = fmt::format("{}", fmt::join(parts, ", "));
+  if (missing.size() > kShown) text += fmt::format(" and {} others", missing.size() - kShown);
+  return text;
+}
+
+void warn_missing(const tokenizer::Tokenizer& tokenizer, const tokenizer::Missing& missing, const std::string& where) {
+  size_t bytes = 0, places = 0;
+  for (const auto& [stretch, count] : missing) {
+    bytes += stretch.size() * count;
+    places += count;
+  }
+  if (bytes == 0) return;
+  const std::string fate = tokenizer.unknown < 0
+                               ? "are left out"
+                               : fmt::format("become the unknown token {} ('{}'), {} in all", tokenizer.unknown,
+                                             report::printable(tokenizer.piece(tokenizer.unknown)), places);
+  const std::string message = fmt::format("{}: the vocabulary has no piece for {} of its bytes (hex {}); they {}",
+                                          where, bytes, describe(missing), fate);
+  std::fprintf(stderr, "warning: %s\n", message.c_str());
+}
+
+}  // namespace
+
+std::vector<int32_t> encode_text(const tokenizer::Tokenizer& tokenizer, const std::string& text,
+                                 const std::string& where, const Common& common, bool bos) {
+  tokenizer::Missing missing;
+  std::vector<int32_t> ids = bos ? tokenizer.encode_with_bos(text, common.control(), &missing)
+                                 : tokenizer.encode(text, common.control(), &missing);
+  warn_missing(tokenizer, missing, where);
+  return ids;
+}
+
+SourceTokens read_tokens(const TextSource& source, const model::ModelFile& file, const Common& common) {
+  if (source.has_ids() && !source.has_text() && !source.has_file()) return {parse_ids(source.ids), nullptr};
   const std::string text = read_source_text(source);
-  return open_tokenizer(file, common)->encode_with_bos(text, common.control());
+  auto tokenizer = open_tokenizer(file, common, "give the tokens as --ids 1,2,3");
+  auto ids = encode_text(*tokenizer, text, source.name(), common);
+  if (ids.empty()) fail(ErrorCode::format, "{}: gives no tokens", source.name());
+  return {std::move(ids), std::move(tokenizer)};
 }
 
 }  // namespace unchain::cli

@@ -18,6 +18,7 @@ struct TextSource {
   bool has_text() const { return text_option != nullptr && text_option->count() > 0; }
   bool has_ids() const { return ids_option != nullptr && ids_option->count() > 0; }
   bool has_file() const { return file_option != nullptr && file_option->count() > 0; }
+  std::string name() const { return has_file() ? file : "--text"; }  // of the text, for messages
 };
 
 // --text T, --ids LIST, and (if `with_file`) a positional FILE; a command that takes several takes exactly one of them.
@@ -26,7 +27,18 @@ void add_text_source(CLI::App& command, TextSource& source, bool with_ids, bool 
 // The text of --text or of the file. Errors: usage if neither or several were given; io, format.
 std::string read_source_text(const TextSource& source);
 
-// The ids as the model sees them: --ids as they are; else the text's tokens, with BOS where the model adds one.
-std::vector<int32_t> source_ids(const TextSource& source, const model::ModelFile& file, const Common& common);
+// The text's tokens, with BOS where `bos` allows and the model adds one. What the vocabulary has no piece for is told
+// on stderr; `where` names the text there.
+std::vector<int32_t> encode_text(const tokenizer::Tokenizer& tokenizer, const std::string& text,
+                                 const std::string& where, const Common& common, bool bos = true);
+
+// Tokens as the model sees them.
+struct SourceTokens {
+  std::vector<int32_t> ids;
+  std::unique_ptr<tokenizer::Tokenizer> tokenizer;  // null with --ids, which need none
+};
+
+// --ids as they are; else the text's tokens, with BOS where the model adds one.
+SourceTokens read_tokens(const TextSource& source, const model::ModelFile& file, const Common& common);
 
 }  // namespace unchain::cli

@@ -6,11 +6,12 @@ namespace unchain::cli {
 namespace {
 
 void run(const Common& common, const TextSource& source) {
+  prepare(common);
   const model::ModelFile file = model::ModelFile::open(common.model);
-  const auto tokenizer = open_tokenizer(file, common);
+  const auto tokenizer = open_tokenizer(file, common, "tokenize needs one");
   const bool given = source.has_ids() && !source.has_text() && !source.has_file();
   const std::vector<int32_t> ids =
-      given ? parse_ids(source.ids) : tokenizer->encode_with_bos(read_source_text(source), common.control());
+      given ? parse_ids(source.ids) : encode_text(*tokenizer, read_source_text(source), source.name(), common);
   nlohmann::json pieces = nlohmann::json::array();
   std::string text;
   for (const int32_t id : ids) {

@@ -1,0 +1,18 @@
+// Ctrl-C and kill end the program as they always do, but what it has not finished writing goes first.
+#pragma once
+
+#include <filesystem>
+
+namespace unchain::cli {
+
+// From here on SIGINT, SIGTERM and SIGHUP (those that are not ignored) are waited for by a thread of its own. To be
+// called once, before any other thread starts.
+void watch_interrupts();
+
+// What is unfinished of this file or folder is removed when a signal ends the program.
+void remove_if_interrupted(const std::filesystem::path& output);
+
+// Does not return once a signal is ending the program: the failures that come of its removals are no news.
+void wait_if_interrupted();
+
+}  // namespace unchain::cli
