@@ -1,7 +1,9 @@
 #include "analysis/results_json.h"
 
 #include <cmath>
+#include <span>
 
+#include "base/base64.h"
 #include "base/check.h"
 
 namespace unchain::analysis {
@@ -50,22 +52,6 @@ json extremes(const std::array<std::optional<Extreme>, kMeasureCount>& values, c
     if (!selection.measures[m]) continue;
     json& entry = out[std::string(info(static_cast<Measure>(m)).name)];
     if (values[m]) entry = {{"layer", values[m]->layer}, {"head", values[m]->head}, {"value", values[m]->value}};
-  }
-  return out;
-}
-
-std::string base64(const std::vector<uint8_t>& bytes) {
-  static constexpr char kDigits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::string out;
-  out.reserve((bytes.size() + 2) / 3 * 4);
-  for (size_t i = 0; i < bytes.size(); i += 3) {
-    const size_t left = bytes.size() - i;
-    const uint32_t word = uint32_t{bytes[i]} << 16 | (left > 1 ? uint32_t{bytes[i + 1]} << 8 : 0) |
-                          (left > 2 ? uint32_t{bytes[i + 2]} : 0);
-    out += kDigits[word >> 18];
-    out += kDigits[word >> 12 & 63];
-    out += left > 1 ? kDigits[word >> 6 & 63] : '=';
-    out += left > 2 ? kDigits[word & 63] : '=';
   }
   return out;
 }
@@ -123,14 +109,16 @@ nlohmann::json page_extras(const AnalysisResults& results) {
   if (results.excerpt_tokens > 0) {
     out["excerpt"] = {{"size", results.excerpt_tokens},
                       {"scale", "sqrt"},
-                      {"maps", per_head(results, [](const HeadResults& h) { return json(base64(h.excerpt)); })}};
+                      {"maps", per_head(results, [](const HeadResults& h) {
+                         return json(base64(std::as_bytes(std::span(h.excerpt))));
+                       })}};
     bool negative = false;
     for (const LayerResults& layer : results.layers) {
       for (const HeadResults& head : layer.heads) negative |= !head.excerpt_signs.empty();
     }
     if (negative) {
       out["excerpt"]["signs"] = per_head(results, [](const HeadResults& h) {
-        return h.excerpt_signs.empty() ? json() : json(base64(h.excerpt_signs));
+        return h.excerpt_signs.empty() ? json() : json(base64(std::as_bytes(std::span(h.excerpt_signs))));
       });
     }
   }

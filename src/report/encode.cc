@@ -2,7 +2,6 @@
 
 #include <zlib.h>
 
-#include <cstdint>
 #include <limits>
 
 #include "base/check.h"
@@ -25,24 +24,6 @@ std::string gzip(std::string_view bytes) {
   out.resize(stream.total_out);
   deflateEnd(&stream);
   if (status != Z_STREAM_END) fail(ErrorCode::internal, "report: zlib stopped with status {}", status);
-  return out;
-}
-
-std::string base64(std::string_view bytes) {
-  static constexpr char kDigits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::string out;
-  out.reserve((bytes.size() + 2) / 3 * 4);
-  for (size_t i = 0; i < bytes.size(); i += 3) {
-    const size_t left = bytes.size() - i;
-    const auto byte = [&](size_t k) {
-      return k < left ? static_cast<uint32_t>(static_cast<uint8_t>(bytes[i + k])) : 0u;
-    };
-    const uint32_t group = byte(0) << 16 | byte(1) << 8 | byte(2);
-    out += kDigits[group >> 18];
-    out += kDigits[group >> 12 & 63];
-    out += left > 1 ? kDigits[group >> 6 & 63] : '=';
-    out += left > 2 ? kDigits[group & 63] : '=';
-  }
   return out;
 }
 

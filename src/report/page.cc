@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <span>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "base/base64.h"
 #include "base/check.h"
 #include "base/file.h"
 #include "report/encode.h"
@@ -60,15 +62,19 @@ std::string fill(std::string_view text, const Parts& parts) {
   }
 }
 
+std::string packed_text(const std::string& bytes) {
+  return base64(std::as_bytes(std::span(bytes)));
+}
+
 // JSON with invalid UTF-8 replaced and numbers that are not finite as null, then gzip, then base64.
 std::string pack(const json& value) {
-  return base64(gzip(value.dump(-1, ' ', false, json::error_handler_t::replace)));
+  return packed_text(gzip(value.dump(-1, ' ', false, json::error_handler_t::replace)));
 }
 
 std::string pack_plotly(const std::filesystem::path& path) {
   if (path.empty()) return {};
   const std::string text = read_text(path, size_t{1} << 26);
-  return base64(path.extension() == ".gz" ? text : gzip(text));
+  return packed_text(path.extension() == ".gz" ? text : gzip(text));
 }
 
 // Keeps the first `size` rows of every map: they are the first size·(size+1)/2 codes, so the base64 is only cut shorter

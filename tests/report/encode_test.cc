@@ -3,24 +3,8 @@
 #include <gtest/gtest.h>
 #include <zlib.h>
 
-#include "support/synthetic_report.h"
-
 namespace unchain::report {
 namespace {
-
-TEST(Base64, KnownVectors) {  // RFC 4648, section 10
-  EXPECT_EQ(base64(""), "");
-  EXPECT_EQ(base64("f"), "Zg==");
-  EXPECT_EQ(base64("fo"), "Zm8=");
-  EXPECT_EQ(base64("foo"), "Zm9v");
-  EXPECT_EQ(base64("foobar"), "Zm9vYmFy");
-}
-
-TEST(Base64, EveryByteAgreesWithPlainLoops) {
-  std::vector<unsigned char> bytes;
-  for (int i = 0; i < 257; ++i) bytes.push_back(static_cast<unsigned char>(i * 7));
-  EXPECT_EQ(base64({reinterpret_cast<const char*>(bytes.data()), bytes.size()}), plain_base64(bytes));
-}
 
 TEST(Gzip, IsReadBackByZlib) {
   for (const std::string& text : {std::string(), std::string("x"), std::string(100000, 'y') + "end"}) {
