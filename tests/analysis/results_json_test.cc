@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "analysis/planted_maps.h"
+#include "support/measure_names.h"
 #include "unchain/error.h"
 
 namespace unchain::analysis {
@@ -43,24 +44,7 @@ TEST(ResultsJson, HoldsEveryKeyOfTheContract) {
   const json results = to_json(analyse(true));
   for (const char* key : {"schema", "command", "version", "settings", "model", "layers", "summary"})
     EXPECT_TRUE(results.contains(key)) << key;
-  std::vector<std::string> names = {"entropy",
-                                    "entropy_normalised",
-                                    "row_sum",
-                                    "sink_mass",
-                                    "sink_mass_value_weighted",
-                                    "row_sum_without_first",
-                                    "top_mass_1",
-                                    "top_mass_5",
-                                    "top_mass_20",
-                                    "sparsity",
-                                    "context_rms",
-                                    "negative_share",
-                                    "negative_mass",
-                                    "induction_mass"};
-  for (const std::string place : {"", "block_", "uniform_", "permuted_"}) {
-    for (const char* rank : {"rank_entropy", "rank_entropy_squared", "rank_stable", "rank_r90", "rank_r99"})
-      names.push_back(place + rank);
-  }
+  std::vector<std::string> names = test::measure_names();
   for (const char* part :
        {"a1_entropy", "a2_entropy", "a1_rank_entropy", "a2_block_rank_r99", "a2_sink_mass", "a1_permuted_rank_stable"})
     names.push_back(part);

@@ -13,13 +13,7 @@
 namespace unchain::test {
 namespace {
 
-using attention::MapPanel;
 using attention::Taps;
-
-// Looks at nothing: forces the path with taps.
-struct Idle : attention::Observer {
-  void on_maps(const MapPanel& /*panel*/) override {}
-};
 
 ref::AttentionSizes shape(int64_t rows, int64_t first_row, int64_t window, int variant) {
   ref::AttentionSizes s;
@@ -57,7 +51,7 @@ TEST(Attention, AgreesWithTheReference) {
               const bool few = rows <= 4 && out_type == DType::f32 && !tapped;
               const auto expected = c.reference(type == DType::bf16 && !few);
               const auto tolerance = c.tolerance(expected, out_type);
-              Idle idle;
+              IdleObserver idle;
               const Taps taps{{&idle}, {}};
               for (const int count : {1, 2}) {
                 set_threads(count);
@@ -93,7 +87,7 @@ TEST(Attention, NothingDamagedGoesUnseen) {
           AttentionCase c(s, type);
           const int64_t at = rows / 2;
           for (int64_t e = 0; e < s.head_dim; ++e) c.k[s.k_at(0, at, e)] = bad;
-          Idle idle;
+          IdleObserver idle;
           const Taps taps{{&idle}, {}};
           const auto out = c.run(DType::f32, {tapped ? &taps : nullptr});
           for (int64_t t = 0; t < rows; ++t) {

@@ -15,19 +15,6 @@ using attention::MapPanel;
 using attention::OutputPanel;
 using attention::Taps;
 
-ref::AttentionSizes sizes(int64_t rows, int64_t first_row, int64_t window) {
-  ref::AttentionSizes s;
-  s.rows = rows;
-  s.first_row = first_row;
-  s.window = window;
-  s.heads = 4;
-  s.kv_heads = 2;
-  s.head_dim = 12;
-  s.value_dim = 7;
-  s.scale = 0.5;
-  return s;
-}
-
 // Keeps whole maps and outputs, and checks the order of events.
 struct Recorder : attention::Observer {
   explicit Recorder(const ref::AttentionSizes& sizes_of_all) : s(sizes_of_all) {
@@ -92,7 +79,7 @@ TEST(Taps, ObserversSeeEachRowOnceAndAllOfIt) {
       for (const int64_t first_row : {0, 33}) {
         for (const int64_t window : {0, 1, 3, 40}) {
           for (const DType type : {DType::f32, DType::bf16}) {
-            const auto s = sizes(rows, first_row, window);
+            const auto s = grouped_attention(rows, first_row, window);
             SCOPED_TRACE(testing::Message()
                          << rows << " at " << first_row << ", window " << window << ", " << info(type).name);
             AttentionCase c(s, type);
@@ -139,7 +126,7 @@ struct Replace : attention::Editor {
 };
 
 TEST(Taps, TheyComeOnlyWhereTheyAreWanted) {
-  const auto s = sizes(70, 0, 0);
+  const auto s = grouped_attention(70, 0, 0);
   AttentionCase c(s, DType::f32);
   const auto untapped = c.run();
   Recorder recorder(s), other(s);
@@ -178,7 +165,7 @@ struct Double : attention::Editor {
 TEST(Taps, EditorsChangeTheResultAsComputedByHand) {
   for (const int64_t window : {0, 3}) {
     for (const DType type : {DType::f32, DType::bf16}) {
-      const auto s = sizes(100, 9, window);
+      const auto s = grouped_attention(100, 9, window);
       AttentionCase c(s, type);
       Replace replace;
       Double twice;
@@ -211,7 +198,7 @@ TEST(Taps, EditorsChangeTheResultAsComputedByHand) {
 
 TEST(Taps, AnEditorThatDoesNothingChangesNothing) {
   struct Nothing : attention::Editor {};
-  const auto s = sizes(100, 5, 0);
+  const auto s = grouped_attention(100, 5, 0);
   AttentionCase c(s, DType::f32);
   Nothing nothing;
   const Taps taps{{}, {&nothing}};
@@ -228,7 +215,7 @@ TEST(Taps, WhatATapThrowsComesOut) {
   struct EditingThrower : attention::Editor {
     void edit_outputs(OutputPanel& /*panel*/) override { throw std::runtime_error("no"); }
   };
-  const auto s = sizes(130, 0, 0);
+  const auto s = grouped_attention(130, 0, 0);
   AttentionCase c(s, DType::f32);
   const auto before = c.run();
   Thrower thrower;
@@ -248,7 +235,7 @@ TEST(Taps, ValueNormsArePassedOn) {
     const float* norm = nullptr;
     int64_t stride = 0;
   };
-  AttentionCase c(sizes(5, 0, 0), DType::f32);
+  AttentionCase c(grouped_attention(5, 0, 0), DType::f32);
   Norms norms;
   const Taps taps{{&norms}, {}};
   const float values[20] = {};

@@ -1,11 +1,10 @@
 // Broken GGUF files: an Error that says what is wrong, or a file that can be used; nothing else.
 #include <gtest/gtest.h>
 
-#include <random>
-
 #include "formats/convert.h"
 #include "formats/gguf.h"
 #include "formats/gguf_bytes.h"
+#include "support/damage.h"
 #include "support/temporary_folder.h"
 
 namespace unchain::test {
@@ -37,29 +36,13 @@ bool survives(const std::string& text) {
   }
 }
 
+// Every length, hence every structural boundary and every place between two.
 TEST(GgufBad, CutAnywhere) {
-  const Bytes good = rich_gguf();
-  ASSERT_TRUE(survives(good.text()));
-  // Every length, hence every structural boundary and every place between two.
-  for (size_t n = 0; n < good.text().size(); ++n) EXPECT_FALSE(survives(good.text().substr(0, n))) << n;
+  expect_cuts_refused(rich_gguf().text(), survives);
 }
 
 TEST(GgufBad, FlippedBits) {
-  const std::string good = rich_gguf().text();
-  std::mt19937 random(1);
-  int sound = 0;
-  for (int i = 0; i < 20000; ++i) {
-    std::string text = good;
-    for (int flips = static_cast<int>(random() % 4); flips >= 0; --flips) {
-      // Half of the changes go to the tables, which are a small part of the file.
-      const size_t at = random() % (random() % 2 ? text.size() : text.size() / 2);
-      text[at] = static_cast<char>(text[at] ^ (1 << random() % 8));
-    }
-    if (random() % 8 == 0) text.resize(random() % text.size());
-    sound += survives(text);
-  }
-  EXPECT_GT(sound, 0);
-  EXPECT_LT(sound, 20000);
+  expect_damage_survived(rich_gguf().text(), "", survives);
 }
 
 TEST(GgufBad, EveryFieldHuge) {

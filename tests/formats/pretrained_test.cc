@@ -1,6 +1,5 @@
 // The real model files: read as the table of types says, written again byte for byte, decoded fast enough.
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
 #include <cmath>
 #include <set>
@@ -8,24 +7,14 @@
 #include "base/thread.h"
 #include "formats/convert.h"
 #include "formats/gguf.h"
-#include "support/temporary_folder.h"
+#include "support/pretrained.h"
 
 namespace unchain::test {
 namespace {
 
 using formats::GgufFile;
 
-class PretrainedFormats : public testing::Test {
- protected:
-  void SetUp() override {
-    const char* folder = ::getenv("UNCHAIN_MODELS");
-    const char* ci = ::getenv("CI");
-    if (!folder && ci && std::string(ci) == "true") FAIL() << "UNCHAIN_MODELS is not set";
-    if (!folder) GTEST_SKIP() << "UNCHAIN_MODELS is not set: a folder with the two GGUF files";
-    folder_ = folder;
-  }
-  std::filesystem::path folder_;
-};
+class PretrainedFormats : public Pretrained {};
 
 void expect_round_trip(const std::filesystem::path& path) {
   TemporaryFolder folder;
@@ -46,19 +35,17 @@ void expect_round_trip(const std::filesystem::path& path) {
 }
 
 TEST_F(PretrainedFormats, SmolLm2) {
-  const auto path = folder_ / "SmolLM2-135M-Instruct.Q4_1.gguf";
-  const GgufFile file = GgufFile::open(path);
+  const GgufFile file = GgufFile::open(smollm2());
   EXPECT_EQ(file.string("general.architecture"), "llama");
   EXPECT_EQ(file.integer("llama.block_count"), 30);
   EXPECT_EQ(file.strings("tokenizer.ggml.tokens")->size(), 49152u);
   ASSERT_NE(file.find("token_embd.weight"), nullptr);
   EXPECT_EQ(file.find("token_embd.weight")->shape, (Shape{49152, 576}));
-  expect_round_trip(path);
+  expect_round_trip(smollm2());
 }
 
 TEST_F(PretrainedFormats, Gemma3) {
-  const auto path = folder_ / "gemma-3-270m-q4_k_m.gguf";
-  const GgufFile file = GgufFile::open(path);
+  const GgufFile file = GgufFile::open(gemma3());
   EXPECT_EQ(file.string("general.architecture"), "gemma3");
   std::set<DType> types;
   for (const Tensor& t : file.tensors()) {
@@ -66,13 +53,13 @@ TEST_F(PretrainedFormats, Gemma3) {
     EXPECT_TRUE(formats::can_decode(t.type)) << t.name;
   }
   EXPECT_TRUE(types.contains(DType::q4_k) && types.contains(DType::q6_k));
-  expect_round_trip(path);
+  expect_round_trip(gemma3());
 }
 
 // Every value of the real files is an ordinary number.
 TEST_F(PretrainedFormats, ValuesAreFinite) {
-  for (const char* name : {"SmolLM2-135M-Instruct.Q4_1.gguf", "gemma-3-270m-q4_k_m.gguf"}) {
-    const GgufFile file = GgufFile::open(folder_ / name);
+  for (const auto& path : {smollm2(), gemma3()}) {
+    const GgufFile file = GgufFile::open(path);
     for (const Tensor& t : file.tensors()) {
       std::vector<float> values(static_cast<size_t>(t.elements()));
       const int64_t row = t.shape.back();
@@ -81,7 +68,7 @@ TEST_F(PretrainedFormats, ValuesAreFinite) {
       });
       double largest = 0;
       for (const float v : values) largest = std::max(largest, std::fabs(static_cast<double>(v)));
-      EXPECT_TRUE(largest > 0 && largest < 1e4) << name << " " << t.name << " " << largest;
+      EXPECT_TRUE(largest > 0 && largest < 1e4) << path << " " << t.name << " " << largest;
     }
   }
 }

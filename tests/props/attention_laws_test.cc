@@ -8,31 +8,13 @@
 namespace unchain::test {
 namespace {
 
-using attention::MapPanel;
 using attention::Taps;
-
-struct Idle : attention::Observer {
-  void on_maps(const MapPanel& /*panel*/) override {}
-};
-
-ref::AttentionSizes sizes(int64_t rows, int64_t first_row, int64_t window) {
-  ref::AttentionSizes s;
-  s.rows = rows;
-  s.first_row = first_row;
-  s.window = window;
-  s.heads = 4;
-  s.kv_heads = 2;
-  s.head_dim = 10;
-  s.value_dim = 6;
-  s.scale = 0.5;
-  return s;
-}
 
 // Few rows, one panel, several panels; with and without keys before the first row; with and without a window; both
 // types, with and without taps.
 template <class Body>
 void everywhere(const Body& body) {
-  Idle idle;
+  IdleObserver idle;
   const Taps taps{{&idle}, {}};
   for (const int64_t rows : {1, 4, 30, 64, 150}) {
     for (const int64_t first_row : {0, 21}) {
@@ -41,7 +23,7 @@ void everywhere(const Body& body) {
           for (const Taps* used : {static_cast<const Taps*>(nullptr), &taps}) {
             SCOPED_TRACE(testing::Message() << rows << " at " << first_row << ", window " << window << ", "
                                             << info(type).name << ", taps " << (used != nullptr));
-            body(sizes(rows, first_row, window), type, attention::TapContext{used});
+            body(grouped_attention(rows, first_row, window), type, attention::TapContext{used});
           }
         }
       }

@@ -12,6 +12,25 @@
 
 namespace unchain::test {
 
+// Two groups of two heads; no width is a whole number of vectors.
+inline ref::AttentionSizes grouped_attention(int64_t rows, int64_t first_row, int64_t window) {
+  ref::AttentionSizes s;
+  s.rows = rows;
+  s.first_row = first_row;
+  s.window = window;
+  s.heads = 4;
+  s.kv_heads = 2;
+  s.head_dim = 12;
+  s.value_dim = 7;
+  s.scale = 0.5;
+  return s;
+}
+
+// Looks at nothing: forces the path with taps.
+struct IdleObserver : attention::Observer {
+  void on_maps(const attention::MapPanel& /*panel*/) override {}
+};
+
 // Random queries, keys and values. The cache has room for more positions than are read, and gaps between its rows; both
 // hold NaN, so that reading them shows.
 class AttentionCase {

@@ -1,12 +1,11 @@
 // The tokenizers of the real models: ids as the references give them, all of a large text, and its speed.
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
 #include <chrono>
 #include <nlohmann/json.hpp>
 
 #include "formats/gguf.h"
-#include "support/temporary_folder.h"
+#include "support/pretrained.h"
 #include "tokenizer/tokenizer.h"
 
 namespace unchain::test {
@@ -15,26 +14,15 @@ namespace {
 using tokenizer::Control;
 using tokenizer::Tokenizer;
 
-constexpr char kSmolLm2[] = "SmolLM2-135M-Instruct.Q4_1.gguf", kGemma3[] = "gemma-3-270m-q4_k_m.gguf";
-
-class PretrainedTokenizer : public testing::Test {
+class PretrainedTokenizer : public Pretrained {
  protected:
-  void SetUp() override {
-    const char* folder = ::getenv("UNCHAIN_MODELS");
-    const char* ci = ::getenv("CI");
-    if (!folder && ci && std::string(ci) == "true") FAIL() << "UNCHAIN_MODELS is not set";
-    if (!folder) GTEST_SKIP() << "UNCHAIN_MODELS is not set: a folder with the two GGUF files";
-    folder_ = folder;
-    const char* shared = ::getenv("UNCHAIN_SHARED");
-    shared_ = shared ? shared : UNCHAIN_SOURCE_DIR "/../shared";
-  }
-  std::unique_ptr<Tokenizer> open(const char* name) const {
-    return tokenizer::from_gguf(formats::GgufFile::open(folder_ / name));
+  std::unique_ptr<Tokenizer> open(const std::filesystem::path& model) const {
+    return tokenizer::from_gguf(formats::GgufFile::open(model));
   }
   void expect_goldens(const Tokenizer& tokenizer, const std::string& model) const {
-    const auto golden = nlohmann::json::parse(read_file(shared_ / "goldens" / model / "prompts.json"));
-    ASSERT_EQ(golden["prompts"].size(), 8u);
-    for (const auto& prompt : golden["prompts"]) {
+    const nlohmann::json prompts = golden(model, "prompts").at("prompts");
+    ASSERT_EQ(prompts.size(), 8u);
+    for (const auto& prompt : prompts) {
       const Control control = prompt["name"] == "chat" ? Control::parse : Control::literal;
       const std::string text = prompt["text"];
       const auto ids = tokenizer.encode_with_bos(text, control);
@@ -57,11 +45,10 @@ class PretrainedTokenizer : public testing::Test {
     EXPECT_TRUE(tokenizer.decode(tokenizer.encode(text)) == text);
     return ids;
   }
-  std::filesystem::path folder_, shared_;
 };
 
 TEST_F(PretrainedTokenizer, SmolLm2) {
-  const auto tokenizer = open(kSmolLm2);
+  const auto tokenizer = open(smollm2());
   EXPECT_EQ(tokenizer->kind, "gpt2 bpe (smollm)");
   EXPECT_TRUE(tokenizer->warnings.empty());
   EXPECT_EQ(tokenizer->size(), 49152);
@@ -74,7 +61,7 @@ TEST_F(PretrainedTokenizer, SmolLm2) {
 
 TEST_F(PretrainedTokenizer, Gemma3) {
   const auto start = std::chrono::steady_clock::now();
-  const auto tokenizer = open(kGemma3);
+  const auto tokenizer = open(gemma3());
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   std::printf("opened in %.3f s\n", seconds);
   EXPECT_LT(seconds, 3);
