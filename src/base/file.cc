@@ -151,16 +151,18 @@ std::filesystem::path unfinished(const std::filesystem::path& path, std::string_
 
 void remove_unfinished(const std::filesystem::path& path) noexcept {
   try {
-    const std::filesystem::path pattern = unfinished(path, "");
+    const std::filesystem::path pattern = unfinished(path, ""), removed = unfinished(path, "removed");
     const std::filesystem::path folder = pattern.has_parent_path() ? pattern.parent_path() : ".";
-    // Again while another thread adds files to a folder that is being removed.
+    // Again while another thread adds files.
     bool again = true;
     for (int i = 0; again && i < 100; ++i) {
       again = false;
       for (const auto& entry : std::filesystem::directory_iterator(folder)) {
         if (!entry.path().filename().native().starts_with(pattern.filename().native())) continue;
+        // Renamed first, so that another thread can no more rename to its final name what is half removed.
         std::error_code ignored;
-        std::filesystem::remove_all(entry.path(), ignored);
+        std::filesystem::rename(entry.path(), removed, ignored);
+        std::filesystem::remove_all(removed, ignored);
         again = true;
       }
     }

@@ -180,7 +180,7 @@ void write_folder(const Vocabulary& v, const std::filesystem::path& folder, cons
       {"model",
        {{"type", "BPE"},
         {"dropout", nullptr},
-        {"unk_token", byte_level ? json() : unknown},
+        {"unk_token", unknown},
         {"continuing_subword_prefix", nullptr},
         {"end_of_word_suffix", nullptr},
         {"fuse_unk", !byte_level},

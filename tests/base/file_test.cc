@@ -111,6 +111,33 @@ TEST(AtomicFile, RefusesWhatIsNoFile) {
   expect_error([&] { AtomicFile file(folder / std::string(5000, 'x')); }, kIo, {"cannot create"});
 }
 
+TEST(Unfinished, OnlyThoseOfThisFileAndProcessGo) {
+  TemporaryFolder folder;
+  const std::filesystem::path out = folder / "out", half = unfinished(folder / "out/", "incomplete");
+  EXPECT_EQ(half, unfinished(out, "incomplete"));
+  EXPECT_EQ(half.parent_path(), folder.path());
+  std::filesystem::create_directory(half);
+  write_file(half / "a", "x");
+  write_file(unfinished(out, "tmp"), "x");
+  for (const char* other : {"out", "out2", "out.1.tmp", "out.tmp"}) write_file(folder / other, "kept");
+  remove_unfinished(out);
+  EXPECT_EQ(folder.files(), 4u);
+  EXPECT_FALSE(std::filesystem::exists(half));
+  remove_unfinished(folder / "no" / "a");
+}
+
+TEST(Unfinished, WritableLeavesNothing) {
+  TemporaryFolder folder;
+  check_writable(folder / "a");
+  EXPECT_EQ(folder.files(), 0u);
+  write_file(folder / "a", "kept");
+  check_writable(folder / "a");
+  EXPECT_EQ(read_file(folder / "a"), "kept");
+  EXPECT_EQ(folder.files(), 1u);
+  expect_error([&] { check_writable(folder.path()); }, kIo, {"is a directory"});
+  expect_error([&] { check_writable(folder / "a" / "b"); }, kIo, {"cannot create"});
+}
+
 // A full disk, played by a limit on the size of files.
 class FileSizeLimit {
  public:

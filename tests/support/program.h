@@ -21,8 +21,9 @@ namespace unchain::test {
 struct RunOptions {
   rlim_t largest_file = RLIM_INFINITY;  // bytes: writing beyond fails, as on a full disk
   std::string stdout_path;              // a file or device to write to in place of a pipe
-  std::function<bool()> kill_when;      // asked every fraction of a millisecond; true: SIGKILL
-  double limit_s = 120;                 // then it is killed and the status is −SIGKILL
+  std::function<bool()> kill_when;      // asked every fraction of a millisecond; true: `signal` is sent
+  int signal = SIGKILL;
+  double limit_s = 120;  // then it is killed and the status is −SIGKILL
 };
 
 struct RunResult {
@@ -47,6 +48,7 @@ inline RunResult run_program(std::vector<std::string> arguments, const RunOption
     ::dup2(err[1], STDERR_FILENO);
     const rlimit size = {options.largest_file, options.largest_file};
     if (options.largest_file != RLIM_INFINITY) ::setrlimit(RLIMIT_FSIZE, &size);
+    std::signal(options.signal, SIG_DFL);  // a test that runs in the background ignores some
     ::execv(argv[0], argv.data());
     ::_exit(127);
   }
@@ -60,7 +62,8 @@ inline RunResult run_program(std::vector<std::string> arguments, const RunOption
   for (int open = 2; open > 0;) {
     ::ppoll(ends, 2, &pause, nullptr);
     const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - start;
-    if (passed.count() > options.limit_s || (options.kill_when && options.kill_when())) ::kill(child, SIGKILL);
+    if (passed.count() > options.limit_s) ::kill(child, SIGKILL);
+    if (options.kill_when && options.kill_when()) ::kill(child, options.signal);
     for (int i = 0; i < 2; ++i) {
       if (ends[i].fd < 0 || ends[i].revents == 0) continue;
       char buffer[65536];
