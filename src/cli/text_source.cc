@@ -68,6 +68,7 @@ std::vector<int32_t> encode_text(const tokenizer::Tokenizer& tokenizer, const st
   std::vector<int32_t> ids = bos ? tokenizer.encode_with_bos(text, common.control(), &missing)
                                  : tokenizer.encode(text, common.control(), &missing);
   warn_missing(tokenizer, missing, where);
+  if (bos && ids.empty()) fail(text.empty() ? ErrorCode::usage : ErrorCode::format, "{}: gives no tokens", where);
   return ids;
 }
 
@@ -76,7 +77,6 @@ SourceTokens read_tokens(const TextSource& source, const model::ModelFile& file,
   const std::string text = read_source_text(source);
   auto tokenizer = open_tokenizer(file, common, "give the tokens as --ids 1,2,3");
   auto ids = encode_text(*tokenizer, text, source.name(), common);
-  if (ids.empty()) fail(ErrorCode::format, "{}: gives no tokens", source.name());
   return {std::move(ids), std::move(tokenizer)};
 }
 

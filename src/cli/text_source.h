@@ -28,7 +28,7 @@ void add_text_source(CLI::App& command, TextSource& source, bool with_ids, bool 
 std::string read_source_text(const TextSource& source);
 
 // The text's tokens, with BOS where `bos` allows and the model adds one. What the vocabulary has no piece for is told
-// on stderr; `where` names the text there.
+// on stderr; `where` names the text there. Errors with `bos`: usage, format (no tokens).
 std::vector<int32_t> encode_text(const tokenizer::Tokenizer& tokenizer, const std::string& text,
                                  const std::string& where, const Common& common, bool bos = true);
 

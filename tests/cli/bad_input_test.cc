@@ -19,7 +19,8 @@ TEST_F(CliBadInput, ModelsThatAreNone) {
       EXPECT_FALSE(std::filesystem::exists(own("out.gguf")));
     };
     expect(own("absent.gguf"), 3, {"absent.gguf", "cannot open"});
-    expect(own_.path().string(), 3, {"config.json"});
+    expect(own_.path().string(), 3,
+           {own_.path().string(), "neither config.json nor model/config.json", "model.safetensors", "tokenizer.json"});
     expect("/dev/null", 3, {"/dev/null", "device"});
     expect("/dev/zero", 3, {"/dev/zero", "device"});
     ASSERT_TRUE(::mkfifo(own("pipe").c_str(), 0600) == 0 || errno == EEXIST);
@@ -111,10 +112,17 @@ TEST_F(CliBadInput, Texts) {
   const RunResult shrunk = run_program({"analyze", path("llama"), own("odd.txt"), "-o", own("a"), "--window", "99"});
   EXPECT_EQ(shrunk.status, 0);
   EXPECT_NE(shrunk.err.find("--window shrinks from 99"), std::string::npos) << shrunk.err;
-  write_file(own_ / "ids.txt", "1 2 900 4 5");
-  expect_failure({"analyze", path("llama"), "--ids", own("ids.txt"), "-o", own("a")}, 2, {"900"});
+  write_file(own_ / "ids.txt", "1 2\n899, 900 4 5");
+  expect_failure({"analyze", path("llama"), "--ids", own("ids.txt"), "-o", own("a")}, 3,
+                 {own("ids.txt") + ": line 2: token 3 has id 900", "0 to 899"});
   write_file(own_ / "words.txt", "1 2 three");
-  expect_failure({"analyze", path("llama"), "--ids", own("words.txt"), "-o", own("a")}, 3, {"three"});
+  expect_failure({"analyze", path("llama"), "--ids", own("words.txt"), "-o", own("a")}, 3,
+                 {own("words.txt") + ": line 1", "three"});
+}
+
+TEST_F(CliBadInput, FoldersPointToTheFileInThem) {
+  write_file(own_ / "other.gguf", "GGUF");
+  expect_failure({"inspect", own_.path().string()}, 3, {"give " + own("other.gguf")});
 }
 
 TEST_F(CliBadInput, MapsFilesThatAreNone) {

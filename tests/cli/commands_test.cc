@@ -39,6 +39,9 @@ TEST_F(CliCommands, UsageIsTwo) {
   const std::vector<std::vector<std::string>> wrong = {
       {},
       {"frobnicate"},
+      {"perplexity", path("llama"), path("text.txt"), "--stride", "4"},
+      {"perplexity", path("llama"), path("text.txt"), "--stride", "4", "--mode", "half"},
+      {"analyze", "--maps", "x", "-o", own("a"), "--window", "512"},
       {"inspect"},
       {"inspect", path("llama"), "--no-such-option"},
       {"inspect", path("llama"), "surplus"},
@@ -84,6 +87,120 @@ TEST_F(CliCommands, UsageIsTwo) {
     EXPECT_NE(result.err, "") << line;
   }
   EXPECT_EQ(own_.files(), 0u);
+}
+
+TEST_F(CliCommands, UnknownCommandsGetTheNearestName) {
+  for (const auto& [word, nearest] : {std::pair{"perplexty", "perplexity"}, {"Analyse", "analyze"}, {"x", "export"}})
+    expect_failure({word}, 2, {std::string("'") + word + "' is no command", std::string("'") + nearest + "'"});
+  expect_failure({"inspct", path("llama"), "--no-such"}, 2, {"'inspct'", "'inspect'"});
+  expect_failure({}, 2, {"give a command"});
+}
+
+TEST_F(CliCommands, OptionsThatDoNothingAreRefused) {
+  expect_failure({"perplexity", path("llama"), path("text.txt"), "--stride", "4"}, 2, {"--stride", "--mode sliding"});
+  run_json({"capture", path("llama"), "--text", "the sea", "-o", own("m")});
+  const std::vector<std::vector<std::string>> surplus = {{"--window", "8"}, {"--windows", "2"},         {"--text", "a"},
+                                                         {"--special"},     {"--pretokenizer", "gpt2"}, {"--ids", "x"},
+                                                         {"--dtype", "f32"}};
+  for (const auto& options : surplus) {
+    std::vector<std::string> arguments = {"analyze", "--maps", own("m"), "-o", own("a")};
+    arguments.insert(arguments.end(), options.begin(), options.end());
+    expect_failure(arguments, 2, {"--maps", options[0]});
+  }
+  expect_failure({"analyze", path("llama"), path("text.txt"), "--maps", own("m"), "-o", own("a")}, 2, {"MODEL, FILE"});
+  EXPECT_FALSE(std::filesystem::exists(own("a")));
+  EXPECT_EQ(run_program({"analyze", "--maps", own("m"), "-o", own("a"), "--seed", "3", "--threads", "1", "--metrics",
+                         "rows", "--json", own("r")})
+                .status,
+            0);
+}
+
+// Commands that read a text, with the arguments that give it.
+std::vector<std::vector<std::string>> readers(const std::string& model, const std::string& text,
+                                              const std::string& file, const std::string& out) {
+  return {{"tokenize", model, "--text", text},
+          {"logits", model, "--text", text},
+          {"generate", model, "--prompt", text, "-n", "2"},
+          {"capture", model, "--text", text, "-o", out + "m"},
+          {"tokenize", model, file},
+          {"perplexity", model, file, "--window", "4"},
+          {"analyze", model, file, "--window", "6", "--windows", "1", "-o", out}};
+}
+
+size_t count(const std::string& text, const std::string& part) {
+  size_t result = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++result;
+  return result;
+}
+
+TEST_F(CliCommands, BytesWithoutAPieceAreToldOnce) {
+  write_tiny_model(own_ / "gap", {});
+  json tokenizer = json::parse(read_file(own_ / "gap/tokenizer.json"));
+  json& pieces = tokenizer["model"]["vocab"];
+  for (const char* piece : {"ÿ", "À"}) {  // the bytes ff and c0; no merge needs them
+    pieces[std::string("gone") + piece] = pieces[piece];
+    pieces.erase(piece);
+  }
+  const std::string text = "a\xff river \xff\xc0 and the sea";
+  write_file(own_ / "text", text);
+  for (const bool unknown : {false, true}) {
+    if (unknown) tokenizer["model"]["unk_token"] = "<|endoftext|>";
+    write_file(own_ / "gap/tokenizer.json", tokenizer.dump());
+    for (const auto& arguments : readers(own("gap"), text, own("text"), own("out"))) {
+      const RunResult result = run_program(arguments);
+      EXPECT_EQ(result.status, 0) << arguments[0] << result.err;
+      EXPECT_EQ(count(result.err, "has no piece"), 1u) << arguments[0] << result.err;
+      const std::string& where = arguments[2].starts_with("--") ? arguments[2] : own("text");
+      const std::string expected =
+          where + ": the vocabulary has no piece for 3 of its bytes (hex c0, ff 2 times); they " +
+          (unknown ? "become the unknown token 0 ('<|endoftext|>'), 3 in all\n" : "are left out\n");
+      EXPECT_NE(result.err.find(expected), std::string::npos) << arguments[0] << result.err;
+    }
+    // The same in every form of the model.
+    std::filesystem::remove_all(own_ / "copy");
+    EXPECT_EQ(run_program({"export", own("gap"), "-o", own("gap.gguf")}).status, 0);
+    EXPECT_EQ(run_program({"export", own("gap.gguf"), "-o", own("copy")}).status, 0);
+    const json ids = run_json({"tokenize", own("gap"), own("text")})["ids"];
+    for (const char* copy : {"gap.gguf", "copy"})
+      EXPECT_EQ(run_json({"tokenize", own(copy), own("text")})["ids"], ids) << copy;
+    const RunResult about = run_program({"inspect", own("gap")});
+    EXPECT_NE(about.out.find("2 byte values have no piece"), std::string::npos) << about.out;
+    EXPECT_NE(about.out.find("(c0 ff)"), std::string::npos) << about.out;
+  }
+  tokenizer["model"]["unk_token"] = nullptr;
+  write_file(own_ / "gap/tokenizer.json", tokenizer.dump());
+  for (const char* command : {"logits", "generate"})
+    expect_failure({command, own("gap"), command[0] == 'l' ? "--text" : "--prompt", "\xff"}, 3, {"no tokens"});
+  for (const auto& arguments : readers(path("llama"), text, own("text"), own("out")))
+    EXPECT_EQ(count(run_program(arguments).err, "has no piece"), 0u) << arguments[0];
+}
+
+TEST_F(CliCommands, MoreThanTheTrainedContextIsTold) {
+  std::string text;  // the model has 256 positions
+  for (int i = 0; i < 300; ++i) text += "7";
+  write_file(own_ / "text", text);
+  auto all = readers(path("llama"), text, own("text"), own("out"));
+  for (auto& arguments : all) {
+    for (std::string& argument : arguments) {
+      if (argument == "4" || argument == "6") argument = "300";
+    }
+    const RunResult result = run_program(arguments);
+    EXPECT_EQ(result.status, 0) << arguments[0] << result.err;
+    EXPECT_EQ(count(result.err, "beyond the 256 positions"), arguments[0] == "tokenize" ? 0u : 1u)
+        << arguments[0] << result.err;
+  }
+  EXPECT_EQ(count(run_program({"generate", path("llama"), "--prompt", "7", "-n", "255"}).err, "beyond"), 0u);
+}
+
+TEST_F(CliCommands, MissingTokenizersAreAnsweredByWhatTheCommandTakes) {
+  const std::string none = tiny("llama_grouped").string();
+  write_file(own_ / "text", "a b c d");
+  for (const auto& arguments : readers(none, "a", own("text"), own("out"))) {
+    const bool takes_ids = arguments[0] == "logits" || arguments[0] == "capture" || arguments[0] == "analyze";
+    expect_failure(
+        arguments, 3,
+        {"neither tokenizer.json nor tokenizer.model", takes_ids ? std::string("--ids") : arguments[0] + " needs one"});
+  }
 }
 
 TEST_F(CliCommands, KeysAndOnlyJsonOnStdout) {

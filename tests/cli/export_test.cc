@@ -71,6 +71,29 @@ TEST_F(CliExport, TypesChangeMatricesOnly) {
   }
 }
 
+TEST_F(CliExport, MatricesOfOtherTypesAreCounted) {
+  formats::GgufFile source = formats::GgufFile::open(tiny("llama_grouped") / "model.gguf");
+  int64_t odd = 0;  // rows that are no multiple of 32
+  for (const Tensor& tensor : source.tensors()) odd += tensor.shape.size() > 1 && tensor.shape.back() % 32 != 0;
+  ASSERT_GT(odd, 0);
+  const std::string model = (tiny("llama_grouped") / "model.gguf").string();
+  const RunResult result = run_program({"export", model, "-o", own("q.gguf"), "--type", "q8_0", "--json", "-"});
+  EXPECT_EQ(result.status, 0);
+  EXPECT_NE(result.err.find("not q8_0: " + std::to_string(odd) + " f32"), std::string::npos) << result.err;
+  EXPECT_EQ(result.json()["other_types"], nlohmann::json({{"f32", odd}}));
+  const RunResult all = run_program({"export", path("llama"), "-o", own("a.gguf"), "--type", "bf16", "--json", "-"});
+  EXPECT_EQ(all.err, "");
+  EXPECT_EQ(all.json()["other_types"], nlohmann::json::object());
+}
+
+TEST_F(CliExport, TheEndingMayBeInCapitals) {
+  for (const char* out : {"a.GGUF", "b.Gguf"}) {
+    EXPECT_EQ(run_json({"export", path("llama"), "-o", own(out)})["kind"], "gguf");
+    EXPECT_TRUE(std::filesystem::is_regular_file(own(out)));
+    EXPECT_EQ(run_json({"inspect", own(out)})["layers"], 3);
+  }
+}
+
 TEST_F(CliExport, EveryKindOfMetadataIsKept) {
   const formats::GgufFile source = formats::GgufFile::open(tiny("llama_grouped") / "model.gguf");
   auto metadata = source.metadata();
