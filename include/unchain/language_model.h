@@ -1,6 +1,7 @@
 // A pretrained language model: text in, likelihoods and attention maps out.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -38,8 +39,11 @@ class LanguageModel {
   int64_t heads() const;  // query heads a layer
   int64_t vocabulary() const;
 
-  // Token ids of a text, with the beginning-of-sequence token where the model adds one. Any bytes are accepted.
+  // Token ids of a text, with the beginning-of-sequence token where the model adds one. Any bytes are accepted; those
+  // for which the vocabulary has no piece become its unknown token or, where it has none, are left out.
   std::vector<int32_t> tokenize(std::string_view text) const;
+  // How many bytes of the text the vocabulary has no piece for: 0 if detokenize() gives the text back.
+  size_t bytes_without_piece(std::string_view text) const;
   // The bytes that these ids stand for. Error: usage for an id outside the vocabulary.
   std::string detokenize(const std::vector<int32_t>& ids) const;
 

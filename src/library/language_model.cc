@@ -69,6 +69,13 @@ int64_t LanguageModel::vocabulary() const {
 std::vector<int32_t> LanguageModel::tokenize(std::string_view text) const {
   return state_->tokenizer->encode_with_bos(text);
 }
+size_t LanguageModel::bytes_without_piece(std::string_view text) const {
+  tokenizer::Missing missing;
+  state_->tokenizer->encode(text, tokenizer::Control::literal, &missing);
+  size_t bytes = 0;
+  for (const auto& [stretch, count] : missing) bytes += stretch.size() * count;
+  return bytes;
+}
 std::string LanguageModel::detokenize(const std::vector<int32_t>& ids) const {
   return state_->tokenizer->decode(ids);
 }

@@ -31,6 +31,19 @@ TEST_F(LibraryModel, TextGoesToIdsAndBack) {
   EXPECT_EQ(ids.at(0), 1);
   ids.erase(ids.begin());
   EXPECT_EQ(model.detokenize(ids), text);
+  EXPECT_EQ(model.bytes_without_piece(text), 0u);
+}
+
+TEST_F(LibraryModel, BytesWithoutAPieceAreCounted) {
+  write_tiny_model(folder_ / "gap", {});
+  std::string tokenizer = read_file(folder_ / "gap/tokenizer.json");
+  const std::string piece = "\"ÿ\":";  // the byte ff
+  ASSERT_NE(tokenizer.find(piece), std::string::npos);
+  tokenizer.replace(tokenizer.find(piece), piece.size(), "\"gone\":");
+  write_file(folder_ / "gap/tokenizer.json", tokenizer);
+  const LanguageModel model = LanguageModel::load((folder_ / "gap").string(), Precision::f32);
+  EXPECT_EQ(model.bytes_without_piece("a\xff\xff b\xfe"), 2u);
+  EXPECT_EQ(model.detokenize(model.tokenize("a\xff\xff b\xfe")), "a b\xfe");
 }
 
 TEST_F(LibraryModel, ScoresAreThoseOfNextLogits) {
