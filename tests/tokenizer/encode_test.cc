@@ -2,6 +2,9 @@
 #include <gtest/gtest.h>
 #include <sentencepiece_processor.h>
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <chrono>
 #include <random>
 #include <thread>
@@ -85,6 +88,76 @@ TEST(Encode, AnyBytesComeBack) {
       ASSERT_EQ(tokenizer->decode(tokenizer->encode(text, Control::parse)), text) << tokenizer->kind;
     }
   }
+}
+
+// Without a piece for some bytes: what is missing is counted, and nothing else is lost.
+TEST(Encode, BytesWithoutAPieceAreReported) {
+  const std::string gone("\0\x01\xc0\xf5\xff", 5);
+  tokenizer::Vocabulary v = small_vocabulary("byte_level.json");
+  for (const char* piece : {"Ā", "ā", "À", "õ", "ÿ"}) {  // how those bytes are written
+    const auto place = std::find(v.pieces.begin(), v.pieces.end(), piece);
+    ASSERT_NE(place, v.pieces.end()) << piece;
+    *place += "gone";
+  }
+  std::mt19937 random(5);
+  size_t texts_with_gaps = 0;
+  for (const int32_t unknown : {-1, 0}) {
+    v.unknown = unknown;
+    const auto tokenizer = make_tokenizer(v);
+    EXPECT_EQ(tokenizer->unknown, unknown);
+    ASSERT_EQ(tokenizer->notes.size(), 1u);
+    EXPECT_NE(tokenizer->notes[0].find("5 byte values"), std::string::npos) << tokenizer->notes[0];
+    EXPECT_NE(tokenizer->notes[0].find("(00 01 c0 f5 ff)"), std::string::npos) << tokenizer->notes[0];
+    for (int i = 0; i < 2000; ++i) {
+      const std::string text = random_text(random, true);
+      std::string expected;
+      tokenizer::Missing counts, missing;
+      for (const char byte : text) {
+        if (gone.find(byte) == std::string::npos) {
+          expected += byte;
+        } else {
+          ++counts[std::string(1, byte)];
+          if (unknown >= 0) expected += tokenizer->piece(unknown);
+        }
+      }
+      const Ids ids = tokenizer->encode(text, Control::literal, &missing);
+      ASSERT_EQ(missing, counts);
+      ASSERT_EQ(tokenizer->decode(ids), expected);
+      ASSERT_EQ(tokenizer->encode(text), ids);
+      texts_with_gaps += !missing.empty();
+    }
+  }
+  EXPECT_GT(texts_with_gaps, 100u);
+}
+
+TEST(Encode, CharactersWithoutAPieceAreReported) {
+  tokenizer::Vocabulary v;
+  v.name = "tiny";
+  v.kind = tokenizer::Vocabulary::Kind::sentencepiece;
+  v.pieces = {"<unk>", "a", "b", "ab", "\xe2\x96\x81"};
+  v.types = {tokenizer::PieceType::unknown, tokenizer::PieceType::normal, tokenizer::PieceType::normal,
+             tokenizer::PieceType::normal, tokenizer::PieceType::normal};
+  v.scores = {0, 0, 0, 1, 0};
+  v.unknown = 0;
+  tokenizer::Missing missing;
+  const auto tokenizer = make_tokenizer(v);
+  EXPECT_EQ(tokenizer->encode_with_bos("ab 中b\xff中▁a", Control::parse, &missing), (Ids{3, 4, 0, 2, 0, 0, 0, 1}));
+  EXPECT_EQ(missing, (tokenizer::Missing{{"中", 2}, {"\xff", 1}, {"▁", 1}}));
+  // A blank without a piece is a blank, not the mark that stands for it.
+  v.pieces[4] = "c";
+  missing.clear();
+  EXPECT_EQ(make_tokenizer(v)->encode("a b", Control::literal, &missing), (Ids{1, 0, 2}));
+  EXPECT_EQ(missing, (tokenizer::Missing{{" ", 1}}));
+  for (int byte = 0; byte < 256; ++byte) {
+    v.pieces.push_back(fmt::format("<0x{:02X}>", byte));
+    v.types.push_back(tokenizer::PieceType::byte);
+    v.scores.push_back(0);
+  }
+  const auto bytes = make_tokenizer(v);
+  EXPECT_TRUE(bytes->notes.empty());
+  missing.clear();
+  EXPECT_EQ(bytes->decode(bytes->encode("a b ▁ 中", Control::literal, &missing)), "a b ▁ 中");
+  EXPECT_TRUE(missing.empty());
 }
 
 TEST(Encode, StrayBytesAndMarks) {

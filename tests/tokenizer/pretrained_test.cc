@@ -57,6 +57,17 @@ TEST_F(PretrainedTokenizer, SmolLm2) {
   EXPECT_EQ(tokenizer->stops, std::vector<int32_t>{2});
   expect_goldens(*tokenizer, "smollm2");
   EXPECT_EQ(whole_file(*tokenizer, 5).size(), 303415u);
+  // All bytes: each comes back, or is reported.
+  std::string bytes, expected;
+  for (int byte = 0; byte < 256; ++byte) bytes += static_cast<char>(byte);
+  tokenizer::Missing missing;
+  const auto ids = tokenizer->encode(bytes, Control::literal, &missing);
+  EXPECT_EQ(missing.size(), 21u);
+  for (const char byte : bytes) {
+    const bool gone = missing.contains(std::string(1, byte));
+    expected += gone ? std::string("<|endoftext|>") : std::string(1, byte);
+  }
+  EXPECT_EQ(tokenizer->decode(ids), expected);
 }
 
 TEST_F(PretrainedTokenizer, Gemma3) {
