@@ -123,8 +123,8 @@ TEST(SafetensorsBad, Lengths) {
 }
 
 TEST(SafetensorsBad, Json) {
-  expect_bad_header("{\"a\":", 0, kFormat, {"header", "not valid JSON"});
-  expect_bad_header("{\"\xff\":1}", 0, kFormat, {"not valid JSON"});
+  expect_bad_header("{\"a\":", 0, kFormat, {"header", "not valid JSON", "ends too early, after 5 bytes"});
+  expect_bad_header("{\"\xff\":1}", 0, kFormat, {"not valid JSON at byte 3 of 7"});
   expect_bad_header("{\"a\":1e999}", 0, kFormat, {"not valid JSON"});
   expect_bad_header("{\"a\":" + std::string(1000000, '['), 0, kFormat, {"nested more than 4"});
   std::string objects = "{";
