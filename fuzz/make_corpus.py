@@ -1,4 +1,4 @@
-"""Writes the first inputs of the format fuzzers, corpus/gguf and corpus/safetensors: small sound files that reach every
+"""Writes the first inputs of the format fuzzers, corpus/gguf, corpus/safetensors and corpus/maps: small sound files that reach every
 branch of the readers, and a few broken in one place. Plain Python."""
 
 import json
@@ -78,6 +78,43 @@ def main():
         "hole": safetensors({"a": {"dtype": "U8", "shape": [1], "data_offsets": [1, 2]}}, bytes(2)),
     }
     write("safetensors", files)
+    write("maps", maps())
+
+
+def maps():
+    """Files of attention maps: every tensor, type and piece of metadata that the reader knows, and what it refuses."""
+
+    def triangle(n, code="f", window=0):
+        weights = [(j + 1) / 10 if i - (window or n) < j <= i else 0 for i in range(n) for j in range(n)]
+        return struct.pack(f"<{n * n}{code}", *weights)
+
+    def file(tensors, metadata=None):
+        header, data = {"__metadata__": metadata} if metadata else {}, b""
+        for name, dtype, shape, raw in tensors:
+            header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + len(raw)]}
+            data += raw
+        return safetensors(header, data)
+
+    def head(layer, number, part="positive", n=8, dtype="F32", code="f", window=0):
+        return (f"layer.{layer}.head.{number}.{part}", dtype, [n, n], triangle(n, code, window))
+
+    ids = ("tokens", "I32", [8], struct.pack("<8i", 1, 2, 3, 1, 2, 3, 1, 2))
+    pair = [head(0, 0), head(0, 0, "noise"), head(0, 1), head(0, 1, "noise")]
+    lambdas = ("layer.0.lambda", "F32", [2], struct.pack("<2f", 0.5, -0.25))
+    rows = ("layer.0.lambda", "F32", [2, 8], struct.pack("<16f", *([0.5] * 16)))
+    pieces = json.dumps(["a", "\n", "\u00e9", "", "b", "c", "d", "e"])
+    return {
+        "all": file(pair + [lambdas, ids, head(3, 7, window=4)], {"model": "m", "pieces": pieces, "windows": '{"3": 4}'}),
+        "lambda_by_row": file(pair + [rows]),
+        "types": file([head(0, 0, dtype="F16", code="e", n=5), head(1, 0, dtype="F64", code="d", n=5)]),
+        "one_token": file([head(0, 0, n=1)]),
+        "not_causal": file([("layer.0.head.0.positive", "F32", [2, 2], struct.pack("<4f", 1, 1, 1, 1))]),
+        "not_finite": file([("layer.0.head.0.positive", "F32", [2, 2], struct.pack("<4f", float("nan"), 0, 1, 1))]),
+        "huge": file([("layer.0.head.0.positive", "F32", [3, 3], struct.pack("<9f", 3e38, 0, 0, 3e38, -3e38, 0, 3e38, 3e38, 3e38))]),
+        "no_lambda": file(pair),
+        "no_maps": file([ids]),
+    }
+
 
 
 def write(target, files):

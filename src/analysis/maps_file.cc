@@ -66,13 +66,17 @@ void check_type(const std::string& file, const Tensor& tensor) {
 }  // namespace
 
 MapsFile MapsFile::open(const std::filesystem::path& path) {
-  MapsFile out;
-  out.name_ = path.string();
-  const auto file = formats::SafetensorsFile::open(path);
-  out.read_header(file);
-  out.check_layers();
-  out.read_metadata(file.metadata());
-  return out;
+  return {path.string(), formats::SafetensorsFile::open(path)};
+}
+
+MapsFile MapsFile::parse(std::span<const std::byte> bytes, std::shared_ptr<const void> owner, const std::string& name) {
+  return {name, formats::SafetensorsFile::parse(bytes, std::move(owner), name)};
+}
+
+MapsFile::MapsFile(std::string name, const formats::SafetensorsFile& file) : name_(std::move(name)) {
+  read_header(file);
+  check_layers();
+  read_metadata(file.metadata());
 }
 
 void MapsFile::read_header(const formats::SafetensorsFile& file) {

@@ -14,8 +14,10 @@
 
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -38,6 +40,8 @@ class MapsFile {
   // Errors: io; format (not such a file: names, shapes that are not square or differ, parts missing, bad metadata);
   // unsupported (element type); shape (above 65536 tokens).
   static MapsFile open(const std::filesystem::path& path);
+  // The same of bytes in memory, which the owner keeps alive (null: the caller does).
+  static MapsFile parse(std::span<const std::byte> bytes, std::shared_ptr<const void> owner, const std::string& name);
 
   int64_t tokens() const { return tokens_; }
   const std::vector<int32_t>& token_ids() const { return token_ids_; }  // empty: unknown
@@ -51,6 +55,7 @@ class MapsFile {
   void replay(attention::Observer& observer) const;
 
  private:
+  MapsFile(std::string name, const formats::SafetensorsFile& file);
   void read_header(const formats::SafetensorsFile& file);
   void read_metadata(const std::map<std::string, std::string>& metadata);
   void check_layers();
