@@ -1,49 +1,16 @@
-// The references' hand-derived backward passes against central differences in double. With step h = 1e-5 a difference
-// is off by h²/6·f‴ + 2⁻⁵³·|f|/h, about 1e-10 of the values here, so that 1e-7 of the largest gradient is far above it
-// and far below any wrong term.
+// The references' hand-derived backward passes against central differences in double.
 #include <gtest/gtest.h>
-
-#include <algorithm>
-#include <functional>
 
 #include "ref/attention.h"
 #include "ref/rms_norm.h"
 #include "ref/softmax.h"
-#include "support/compare.h"
+#include "support/gradient_check.h"
 #include "support/random_values.h"
 
 namespace unchain::test {
 namespace {
 
 using Doubles = std::vector<double>;
-
-double dot(const Doubles& a, const Doubles& b) {
-  double sum = 0;
-  for (size_t i = 0; i < a.size(); ++i) sum += a[i] * b[i];
-  return sum;
-}
-
-// ∂loss/∂x by central differences.
-Doubles differences(Doubles x, const std::function<double(const Doubles&)>& loss) {
-  constexpr double kStep = 1e-5;
-  Doubles result(x.size());
-  for (size_t i = 0; i < x.size(); ++i) {
-    const double kept = x[i];
-    x[i] = kept + kStep;
-    const double above = loss(x);
-    x[i] = kept - kStep;
-    result[i] = (above - loss(x)) / (2 * kStep);
-    x[i] = kept;
-  }
-  return result;
-}
-
-testing::AssertionResult gradients_agree(const Doubles& analytic, const Doubles& numeric) {
-  double largest = 0;
-  for (const double g : numeric) largest = std::max(largest, std::abs(g));
-  if (largest == 0) return testing::AssertionFailure() << "all gradients are zero, which tests nothing";
-  return close(analytic, numeric, 1e-7 * largest);
-}
 
 TEST(ReferenceBackward, Softmax) {
   const Doubles x = random_doubles(3 * 7, 1), up = random_doubles(3 * 7, 2);
