@@ -85,5 +85,6 @@ void add_perplexity(CLI::App& app);
 void add_analyze(CLI::App& app);
 void add_capture(CLI::App& app);
 void add_export(CLI::App& app);
+void add_vocabulary(CLI::App& app);
 
 }  // namespace unchain::cli
