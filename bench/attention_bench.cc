@@ -17,15 +17,21 @@ namespace {
 using namespace unchain;
 
 struct Case {
-  attention::AttentionConfig config;
+  attention::SignedConfig config;
+  int64_t heads, width;
   int64_t n;
   DType type;
   Buffer<float> q, k, v, out;
   Buffer<bf16> k_narrow, v_narrow, out_narrow;
   attention::AttentionWorkspace workspace;
 
-  Case(int64_t heads, int64_t width, int64_t length, DType dtype)
-      : config{heads, heads, width, width, 1.0f / std::sqrt(static_cast<float>(width)), 0, 0}, n(length), type(dtype) {
+  Case(int64_t head_count, int64_t head_width, int64_t length, DType dtype)
+      : config{attention::softmax_layout(head_count, head_count), 1.0f / std::sqrt(static_cast<float>(head_width)), 0,
+               0},
+        heads(head_count),
+        width(head_width),
+        n(length),
+        type(dtype) {
     const auto count = static_cast<size_t>(heads * length * width);
     Rng rng(1);
     for (Buffer<float>* buffer : {&q, &k, &v, &out}) {
@@ -39,48 +45,51 @@ struct Case {
     simd::convert(v.data(), v_narrow.data(), count);
   }
   double flops() const {
-    return static_cast<double>(config.heads) * static_cast<double>(n) * static_cast<double>(n) *
-           static_cast<double>(config.head_dim + config.value_dim);
+    return static_cast<double>(heads) * static_cast<double>(n) * static_cast<double>(n) *
+           static_cast<double>(2 * width);
   }
   void run() {
-    const int64_t rows = config.heads * n, width = config.heads * config.value_dim;
-    const Matrix query(q.data(), n, config.heads * config.head_dim);
     const bool narrow = type == DType::bf16;
-    const attention::KvView kv = narrow ? attention::KvView{Matrix(k_narrow.data(), rows, config.head_dim),
-                                                            Matrix(v_narrow.data(), rows, config.value_dim), n}
-                                        : attention::KvView{Matrix(k.data(), rows, config.head_dim),
-                                                            Matrix(v.data(), rows, config.value_dim), n};
-    attention::attention_forward(narrow ? Matrix(out_narrow.data(), n, width) : Matrix(out.data(), n, width), query, kv,
-                                 0, config, workspace);
+    const auto heads_of = [&](auto* data) {
+      return attention::HeadRows{data, type, heads, width, n * width, width};  // head-major, as in a cache
+    };
+    attention::SignedInputs in;
+    in.q = attention::HeadRows::side_by_side(Matrix(q.data(), n, heads * width), heads);
+    in.k = narrow ? heads_of(k_narrow.data()) : heads_of(k.data());
+    in.v = narrow ? heads_of(v_narrow.data()) : heads_of(v.data());
+    in.rows = in.key_rows = n;
+    attention::attention_forward(
+        narrow ? Matrix(out_narrow.data(), n, heads * width) : Matrix(out.data(), n, heads * width), in, config,
+        workspace);
   }
   float result(int64_t row, int64_t column) const {
-    const auto i = static_cast<size_t>(row * config.heads * config.value_dim + column);
+    const auto i = static_cast<size_t>(row * heads * width + column);
     return type == DType::bf16 ? to_f32(out_narrow[i]) : out[i];
   }
   // Three rows of two heads against plain loops in double.
   void check() {
     run();
-    for (const int64_t head : {int64_t{0}, config.heads - 1}) {
+    for (const int64_t head : {int64_t{0}, heads - 1}) {
       for (const int64_t row : {int64_t{0}, n / 2, n - 1}) {
-        std::vector<double> weight(static_cast<size_t>(row + 1)), expected(static_cast<size_t>(config.value_dim), 0.0);
+        std::vector<double> weight(static_cast<size_t>(row + 1)), expected(static_cast<size_t>(width), 0.0);
         double total = 0;
         for (int64_t j = 0; j <= row; ++j) {
           double score = 0;
-          for (int64_t e = 0; e < config.head_dim; ++e) {
-            score += static_cast<double>(q[static_cast<size_t>((row * config.heads + head) * config.head_dim + e)]) *
-                     k[static_cast<size_t>((head * n + j) * config.head_dim + e)];
+          for (int64_t e = 0; e < width; ++e) {
+            score += static_cast<double>(q[static_cast<size_t>((row * heads + head) * width + e)]) *
+                     k[static_cast<size_t>((head * n + j) * width + e)];
           }
           total += weight[static_cast<size_t>(j)] = std::exp(score * config.scale);
         }
         for (int64_t j = 0; j <= row; ++j) {
-          for (int64_t w = 0; w < config.value_dim; ++w)
+          for (int64_t w = 0; w < width; ++w)
             expected[static_cast<size_t>(w)] +=
-                weight[static_cast<size_t>(j)] / total * v[static_cast<size_t>((head * n + j) * config.value_dim + w)];
+                weight[static_cast<size_t>(j)] / total * v[static_cast<size_t>((head * n + j) * width + w)];
         }
         // f32: rounding of sums of at most a few thousand terms below 1. bf16: q, k, v and the weights carry 2^-9 each.
         const double tolerance = type == DType::bf16 ? 4 * 0x1p-8 : static_cast<double>(n + 64) * 0x1p-24;
-        for (int64_t w = 0; w < config.value_dim; ++w) {
-          const double found = result(row, head * config.value_dim + w);
+        for (int64_t w = 0; w < width; ++w) {
+          const double found = result(row, head * width + w);
           if (!(std::abs(found - expected[static_cast<size_t>(w)]) <= tolerance)) {
             fail(ErrorCode::numeric, "attention: head {}, row {}: {} is not {}: no timing of a wrong result", head, row,
                  found, expected[static_cast<size_t>(w)]);
@@ -93,10 +102,10 @@ struct Case {
 
 // Whole maps in memory, one head after the other.
 void naive(Case& c, Buffer<float>& map) {
-  const int64_t n = c.n, e = c.config.head_dim, w = c.config.value_dim;
-  for (int64_t h = 0; h < c.config.heads; ++h) {
+  const int64_t n = c.n, e = c.width, w = c.width;
+  for (int64_t h = 0; h < c.heads; ++h) {
     const Matrix scores(map.data(), n, n);
-    const Matrix q(c.q.data() + h * e, n, e, c.config.heads * e), k(c.k.data() + h * n * e, n, e),
+    const Matrix q(c.q.data() + h * e, n, e, c.heads * e), k(c.k.data() + h * n * e, n, e),
         v(c.v.data() + h * n * w, n, w);
     ops::gemm(scores, q, k, ops::Transpose::yes);
     parallel_for(n, [&](int64_t i) {
@@ -107,7 +116,7 @@ void naive(Case& c, Buffer<float>& map) {
       simd::scale(row, 1 / sum, seen);
       std::fill(row + seen, row + n, 0.0f);
     });
-    ops::gemm(Matrix(c.out.data() + h * w, n, w, c.config.heads * w), scores, v, ops::Transpose::no);
+    ops::gemm(Matrix(c.out.data() + h * w, n, w, c.heads * w), scores, v, ops::Transpose::no);
   }
 }
 

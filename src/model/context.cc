@@ -39,17 +39,11 @@ Context::Context(std::shared_ptr<const Transformer> model, int64_t capacity)
   ropes_.resize(c.ropes.size());
 }
 
-attention::KvView Context::kv(int64_t layer) {
+attention::HeadRows Context::cached(int64_t layer, Part part) {
   const Config& c = model_->config;
-  const int64_t rows = c.kv_heads * capacity_, part = rows * c.head_dim * info(model_->dtype).bytes;
-  std::byte* keys = cache_.get() + layer * 2 * part;
-  std::byte* values = keys + part;
-  if (model_->dtype == DType::bf16) {
-    return {Matrix(reinterpret_cast<bf16*>(keys), rows, c.head_dim),
-            Matrix(reinterpret_cast<bf16*>(values), rows, c.head_dim), capacity_};
-  }
-  return {Matrix(reinterpret_cast<float*>(keys), rows, c.head_dim),
-          Matrix(reinterpret_cast<float*>(values), rows, c.head_dim), capacity_};
+  const int64_t numbers = c.kv_heads * capacity_ * c.head_dim;
+  std::byte* begin = cache_.get() + (2 * layer + (part == Part::values ? 1 : 0)) * numbers * info(model_->dtype).bytes;
+  return {begin, model_->dtype, c.kv_heads, c.head_dim, capacity_ * c.head_dim, c.head_dim};
 }
 
 void Context::reserve(int64_t rows) {
@@ -115,7 +109,7 @@ void Context::store_keys_and_values(int64_t index, const Matrix& key, const Matr
   const Config& c = model_->config;
   const Layer& layer = model_->layers[static_cast<size_t>(index)];
   const ops::RopeTable& rope = ropes_[c.layers[static_cast<size_t>(index)].rope];
-  const attention::KvView cache = kv(index);
+  const attention::HeadRows keys = cached(index, Part::keys), values = cached(index, Part::values);
   const auto width = static_cast<size_t>(c.head_dim);
   parallel_ranges(key.rows, 8, [&](int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t) {
@@ -127,13 +121,13 @@ void Context::store_keys_and_values(int64_t index, const Matrix& key, const Matr
         float* k = key.f32(t) + g * c.head_dim;
         const float* v = value.f32(t) + g * c.head_dim;
         ops::rope_forward(k, k, rope, position_ + t, c.pairs);
-        const int64_t row = g * capacity_ + position_ + t;
+        const Matrix to_key = keys.rows(g, position_ + t, 1), to_value = values.rows(g, position_ + t, 1);
         if (model_->dtype == DType::bf16) {
-          simd::convert(k, cache.keys.bf16s(row), width);
-          simd::convert(v, cache.values.bf16s(row), width);
+          simd::convert(k, to_key.bf16s(), width);
+          simd::convert(v, to_value.bf16s(), width);
         } else {
-          std::copy_n(k, width, cache.keys.f32(row));
-          std::copy_n(v, width, cache.values.f32(row));
+          std::copy_n(k, width, to_key.f32());
+          std::copy_n(v, width, to_value.f32());
         }
       }
     }
@@ -146,7 +140,7 @@ void Context::value_norms(int64_t index, int64_t keys) {
   const Config& c = model_->config;
   ops::Linear output = model_->layers[static_cast<size_t>(index)].output;
   output.bias = nullptr;
-  const attention::KvView cache = kv(index);
+  const attention::HeadRows cache = cached(index, Part::values);
   const auto width = static_cast<size_t>(c.head_dim);
   value_norm_.reserve(static_cast<size_t>(c.heads * keys));
   reserve_activations(std::min(keys, kFeedForwardRows));
@@ -155,7 +149,7 @@ void Context::value_norms(int64_t index, int64_t keys) {
     for (int64_t first = 0; first < keys; first += kFeedForwardRows) {
       const int64_t count = std::min(kFeedForwardRows, keys - first);
       const Matrix alone = activations(count, c.heads * c.head_dim), product(written.data(), count, c.width);
-      const Matrix values = cache.value_rows(h * c.kv_heads / c.heads, first, count);
+      const Matrix values = cache.rows(h * c.kv_heads / c.heads, first, count);
       const auto bytes = static_cast<size_t>(alone.cols * info(alone.type).bytes);
       for (int64_t j = 0; j < count; ++j) {
         if (alone.type == DType::bf16) {
@@ -204,9 +198,8 @@ void Context::attend(int64_t index, const Rows& step, const attention::Taps* tap
   prepare_queries(index, query, step.position + step.first);
   store_keys_and_values(index, key, value);
   // Pass 2: attention, and its output projection.
-  attention::AttentionConfig config{c.heads,        c.kv_heads,        c.head_dim,
-                                    c.head_dim,     c.attention_scale, c.layers[static_cast<size_t>(index)].window,
-                                    c.attention_cap};
+  attention::SignedConfig config{attention::softmax_layout(c.heads, c.kv_heads), c.attention_scale,
+                                 c.layers[static_cast<size_t>(index)].window, c.attention_cap};
   attention::TapContext tap{taps, static_cast<int>(index)};
   if (tap.active() && std::any_of(taps->observers.begin(), taps->observers.end(), [&](const attention::Observer* o) {
         return o->wants(static_cast<int>(index)) && o->wants_value_norm();
@@ -216,7 +209,14 @@ void Context::attend(int64_t index, const Rows& step, const attention::Taps* tap
     tap.value_norm_stride = step.position + rows;
   }
   const Matrix mixed = activations(wanted, c.heads * c.head_dim);
-  attention::attention_forward(mixed, query, kv(index), step.position + step.first, config, attention_, tap);
+  attention::SignedInputs in;
+  in.q = attention::HeadRows::side_by_side(query, c.heads);
+  in.k = cached(index, Part::keys);
+  in.v = cached(index, Part::values);
+  in.rows = wanted;
+  in.first_row = step.position + step.first;
+  in.key_rows = capacity_;
+  attention::attention_forward(mixed, in, config, attention_, tap);
   const Matrix projected(projected_.data(), wanted, c.width);
   ops::linear_forward(projected, mixed, layer.output);
   // Pass 3: into the residual stream.

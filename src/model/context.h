@@ -51,7 +51,8 @@ class Context {
   void prepare_queries(int64_t index, const Matrix& query, int64_t first_position);
   void value_norms(int64_t index, int64_t keys);
   void norm(const Matrix& out, const Matrix& x, const Vector& weight, int64_t layer, int64_t first_position);
-  attention::KvView kv(int64_t layer);
+  enum class Part { keys, values };
+  attention::HeadRows cached(int64_t layer, Part part);  // head-major: [G, capacity, E]
   Matrix activations(int64_t rows, int64_t cols);
   Matrix normalised(int64_t first, int64_t count);
 

@@ -54,29 +54,6 @@ float DotBf16(const bf16* x, const float* y, size_t n) {
   return dot_product(x, y, n);
 }
 
-// e^v to the accuracy that an output of type Out keeps. Highway's Exp makes 0 of a NaN; here it stays one, so that the
-// sum tells.
-template <class Out>
-HWY_INLINE V exponential(D d, V v) {
-  return hn::IfThenElse(hn::IsNaN(v), v, hn::Exp(d, v));
-}
-// For bf16 outputs, v ≤ 88: 2^t = 2^k·2^f, t = v·log₂e, k = round(t). Adding 1.5·2²³ + 127 to t rounds it and leaves
-// k + 127, the exponent field of 2^k, in the sum's lowest bits. 2^f on [−½, ½] is a polynomial fitted to the least
-// largest relative error, 2.6e-6; the rounding of t, at most 126·2⁻²⁴, adds 6e-6 at the far end.
-template <>
-HWY_INLINE V exponential<bf16>(D d, V v) {
-  const hn::Rebind<uint32_t, D> d32;
-  const V t = hn::Mul(v, hn::Set(d, 1.4426950408889634f)), magic = hn::Set(d, 12582912.0f + 127.0f);
-  const V sum = hn::Add(t, magic);
-  const V f = hn::Sub(t, hn::Sub(sum, magic));
-  const V power = hn::BitCast(d, hn::ShiftLeft<23>(hn::BitCast(d32, sum)));
-  V p = hn::MulAdd(hn::Set(d, 0.009570102207362652f), f, hn::Set(d, 0.05591785907745361f));
-  p = hn::MulAdd(p, f, hn::Set(d, 0.240247443318367f));
-  p = hn::MulAdd(p, f, hn::Set(d, 0.6931217908859253f));
-  p = hn::MulAdd(p, f, hn::Set(d, 0.9999992847442627f));
-  return hn::IfThenZeroElse(hn::Lt(t, hn::Set(d, -126.0f)), hn::Mul(p, power));
-}
-
 // Stores v as f32 or bf16 and returns what was stored: bf16 entries are summed as rounded.
 HWY_INLINE V store_and_keep(D d, V v, float* out) {
   store(d, v, out);
@@ -146,6 +123,19 @@ void AxpyF32(float* out, float factor, const float* x, size_t n) {
 }
 void AxpyBf16(float* out, float factor, const bf16* x, size_t n) {
   axpy(out, factor, x, n);
+}
+
+template <class Out>
+HWY_INLINE void combination(float a, const float* x, float b, const float* y, Out* out, size_t n) {
+  const V as = hn::Set(D(), a), bs = hn::Set(D(), b);
+  transform(
+      out, n, [=](D, V v, V w) HWY_ATTR { return hn::MulAdd(as, v, hn::Mul(bs, w)); }, x, y);
+}
+void CombinationF32(float a, const float* x, float b, const float* y, float* out, size_t n) {
+  combination(a, x, b, y, out, n);
+}
+void CombinationBf16(float a, const float* x, float b, const float* y, bf16* out, size_t n) {
+  combination(a, x, b, y, out, n);
 }
 
 template <class Out>
@@ -461,6 +451,8 @@ HWY_EXPORT(ScaledBf16);
 HWY_EXPORT(Add);
 HWY_EXPORT(AxpyF32);
 HWY_EXPORT(AxpyBf16);
+HWY_EXPORT(CombinationF32);
+HWY_EXPORT(CombinationBf16);
 HWY_EXPORT(ScaledByF32);
 HWY_EXPORT(ScaledByBf16);
 HWY_EXPORT(ToBf16);
@@ -519,6 +511,12 @@ void axpy(float* out, float factor, const float* x, size_t n) {
 }
 void axpy(float* out, float factor, const bf16* x, size_t n) {
   HWY_DYNAMIC_DISPATCH(AxpyBf16)(out, factor, x, n);
+}
+void combination(float a, const float* x, float b, const float* y, float* out, size_t n) {
+  HWY_DYNAMIC_DISPATCH(CombinationF32)(a, x, b, y, out, n);
+}
+void combination(float a, const float* x, float b, const float* y, bf16* out, size_t n) {
+  HWY_DYNAMIC_DISPATCH(CombinationBf16)(a, x, b, y, out, n);
 }
 void scaled_by(const float* x, float factor, const float* weight, float* out, size_t n) {
   HWY_DYNAMIC_DISPATCH(ScaledByF32)(x, factor, weight, out, n);

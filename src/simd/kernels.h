@@ -45,6 +45,9 @@ void add(float* out, const float* x, size_t n);
 // out_i ← out_i + factor·x_i.
 void axpy(float* out, float factor, const float* x, size_t n);
 void axpy(float* out, float factor, const bf16* x, size_t n);
+// out_i = a·x_i + b·y_i; out may be x or y.
+void combination(float a, const float* x, float b, const float* y, float* out, size_t n);
+void combination(float a, const float* x, float b, const float* y, bf16* out, size_t n);
 // out_i = x_i·factor·weight_i: the second pass of RMSNorm.
 void scaled_by(const float* x, float factor, const float* weight, float* out, size_t n);
 void scaled_by(const float* x, float factor, const float* weight, bf16* out, size_t n);

@@ -117,24 +117,27 @@ TEST(Attention, AWorkspaceServesCallsOfAllSizes) {
 TEST(Attention, SizesThatDoNotFit) {
   std::vector<float> x(4096);
   attention::AttentionWorkspace workspace;
-  attention::AttentionConfig config{4, 2, 8, 8, 1, 0, 0};
-  const attention::KvView kv{Matrix(x.data(), 20, 8), Matrix(x.data(), 20, 8), 10};
-  const auto call = [&](const Matrix& out, const Matrix& q, int64_t first, const attention::AttentionConfig& with) {
-    return [&, out, q, first, with] { attention_forward(out, q, kv, first, with, workspace); };
+  const attention::SignedConfig config{attention::softmax_layout(4, 2)};
+  attention::SignedInputs good;
+  good.q = attention::HeadRows::side_by_side(Matrix(x.data(), 3, 32), 4);
+  good.k = good.v = attention::HeadRows::side_by_side(Matrix(x.data(), 10, 16), 2);
+  good.rows = 3;
+  good.key_rows = 10;
+  const Matrix out(x.data() + 1024, 3, 32);
+  const auto with = [&](const Matrix& to, const auto& change) {
+    attention::SignedInputs in = good;
+    change(in);
+    return [&workspace, &config, to, in] { attention_forward(to, in, config, workspace); };
   };
-  const Matrix q(x.data(), 3, 32), out(x.data() + 1024, 3, 32);
-  auto uneven = config;
-  uneven.kv_heads = 3;
-  expect_error(call(out, q, 0, uneven), ErrorCode::shape, {"4 query heads", "3 key/value heads"});
-  uneven.kv_heads = 0;
-  expect_error(call(out, q, 0, uneven), ErrorCode::shape, {"0 key/value heads"});
-  expect_error(call(out, q, 8, config), ErrorCode::shape, {"at row 8"});
-  expect_error(call(out, q, -1, config), ErrorCode::shape, {"at row -1"});
-  expect_error(call(out, Matrix(x.data(), 3, 31), 0, config), ErrorCode::shape, {"[3, 31]"});
-  expect_error(call(Matrix(x.data() + 1024, 2, 32), q, 0, config), ErrorCode::shape, {"out [2, 32]"});
-  auto wide = config;
-  wide.value_dim = 9;
-  expect_error(call(Matrix(x.data() + 1024, 3, 36), q, 0, wide), ErrorCode::shape, {"attention"});
+  EXPECT_NO_THROW(with(out, [](auto&) {})());
+  expect_error([] { attention::softmax_layout(4, 3); }, ErrorCode::shape, {"4 query heads", "3 key/value heads"});
+  expect_error([] { attention::softmax_layout(4, 0); }, ErrorCode::shape, {"0 key/value heads"});
+  expect_error(with(out, [](auto& in) { in.first_row = 8; }), ErrorCode::shape, {"at row 8 of 10"});
+  expect_error(with(out, [](auto& in) { in.first_row = -1; }), ErrorCode::shape, {"at row -1"});
+  expect_error(with(out, [](auto& in) { in.q.width = 7; }), ErrorCode::shape, {"queries 4x7"});
+  expect_error(with(out, [](auto& in) { in.k.heads = 3; }), ErrorCode::shape, {"keys 3x8"});
+  expect_error(with(Matrix(x.data() + 1024, 2, 32), [](auto&) {}), ErrorCode::shape, {"out [2, 32]"});
+  expect_error(with(out, [](auto& in) { in.v.width = 9; }), ErrorCode::shape, {"attention"});
 }
 
 }  // namespace

@@ -257,6 +257,14 @@ TEST(Simd, ElementByElement) {
                       [&](auto* out) { simd::scaled(x.data(), factor, out, c.n); });
     expect_both_types(c, weighted, 2.01 * kEpsF32, magnitudes(weighted),
                       [&](auto* out) { simd::scaled_by(x.data(), factor, y.data(), out, c.n); });
+    std::vector<double> difference(c.n), difference_size(c.n);
+    for (size_t i = 0; i < c.n; ++i) {
+      difference[i] = 0.7 * static_cast<double>(xs[i]) + f * static_cast<double>(ys[i]);
+      difference_size[i] = std::abs(static_cast<double>(xs[i])) + std::abs(static_cast<double>(ys[i]));
+    }
+    // 0.7 is rounded, a product and the sum round once each.
+    expect_both_types(c, difference, 3 * kEpsF32, difference_size,
+                      [&](auto* out) { simd::combination(0.7f, x.data(), factor, y.data(), out, c.n); });
     Array<float> out(xs, c.shift);
     simd::scale(out.data(), factor, c.n);
     EXPECT_TRUE(close(out.values(), product, c.scale * 10 * kEpsF32));

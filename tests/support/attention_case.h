@@ -49,13 +49,8 @@ class AttentionCase {
   std::vector<float> q, k, v;  // [T, H, E], [G, S, E], [G, S, W]
 
   const ref::AttentionSizes& sizes() const { return sizes_; }
-  attention::AttentionConfig config() const {
-    return {sizes_.heads,
-            sizes_.kv_heads,
-            sizes_.head_dim,
-            sizes_.value_dim,
-            static_cast<float>(sizes_.scale),
-            sizes_.window,
+  attention::SignedConfig config() const {
+    return {attention::softmax_layout(sizes_.heads, sizes_.kv_heads), static_cast<float>(sizes_.scale), sizes_.window,
             static_cast<float>(sizes_.soft_cap)};
   }
 
@@ -64,15 +59,20 @@ class AttentionCase {
     fill(keys_, keys16_, k, sizes_.head_dim);
     fill(values_, values16_, v, sizes_.value_dim);
     const bool narrow = type_ == DType::bf16;
-    const attention::KvView kv{narrow ? view(keys16_, sizes_.head_dim) : view(keys_, sizes_.head_dim),
-                               narrow ? view(values16_, sizes_.value_dim) : view(values_, sizes_.value_dim), capacity_};
+    attention::SignedInputs in;
+    in.q =
+        attention::HeadRows::side_by_side(Matrix(q.data(), sizes_.rows, sizes_.heads * sizes_.head_dim), sizes_.heads);
+    in.k = narrow ? view(keys16_, sizes_.head_dim) : view(keys_, sizes_.head_dim);
+    in.v = narrow ? view(values16_, sizes_.value_dim) : view(values_, sizes_.value_dim);
+    in.rows = sizes_.rows;
+    in.first_row = sizes_.first_row;
+    in.key_rows = capacity_;
     const int64_t width = sizes_.heads * sizes_.value_dim;
-    const Matrix query(q.data(), sizes_.rows, sizes_.heads * sizes_.head_dim);
     std::vector<float> out(static_cast<size_t>(sizes_.rows * width), -77);
     std::vector<bf16> out16(out.size());
     attention::attention_forward(
-        out_type == DType::bf16 ? Matrix(out16.data(), sizes_.rows, width) : Matrix(out.data(), sizes_.rows, width),
-        query, kv, sizes_.first_row, config(), workspace, tap);
+        out_type == DType::bf16 ? Matrix(out16.data(), sizes_.rows, width) : Matrix(out.data(), sizes_.rows, width), in,
+        config(), workspace, tap);
     if (out_type == DType::bf16)
       std::transform(out16.begin(), out16.end(), out.begin(), [](bf16 x) { return to_f32(x); });
     return out;
@@ -146,8 +146,13 @@ class AttentionCase {
     narrow = to_bf16s(wide);
   }
   template <class T>
-  Matrix view(std::vector<T>& data, int64_t width) const {
-    return Matrix(data.data(), sizes_.kv_heads * capacity_, width, width + kGap);
+  attention::HeadRows view(std::vector<T>& data, int64_t width) const {
+    return {data.data(),
+            std::is_same_v<T, bf16> ? DType::bf16 : DType::f32,
+            sizes_.kv_heads,
+            width,
+            capacity_ * (width + kGap),
+            width + kGap};
   }
 
   ref::AttentionSizes sizes_;
