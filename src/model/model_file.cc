@@ -39,7 +39,7 @@ constexpr PartName kNames[] = {
 // Where a family has norms on both sides, Hugging Face calls the one before feed-forward by another name.
 constexpr std::string_view kPreFeedForward = "model.layers.{}.pre_feedforward_layernorm";
 
-// Error: format, with what was looked for.
+// Error: io, with what was looked for.
 [[noreturn]] void refuse_folder(const std::filesystem::path& folder) {
   std::error_code error;
   std::filesystem::directory_iterator entry(folder, error), end;
@@ -50,7 +50,7 @@ constexpr std::string_view kPreFeedForward = "model.layers.{}.pre_feedforward_la
     hint += fmt::format("; for the GGUF file in it give {}", formats::printable(entry->path().string()));
     break;
   }
-  fail(ErrorCode::format,
+  fail(ErrorCode::io,
        "{}: is no model folder: {}. A model folder holds config.json, model.safetensors (or its parts with "
        "model.safetensors.index.json) and tokenizer.json or tokenizer.model",
        folder.string(), hint);

@@ -175,6 +175,15 @@ TEST_F(CliCommands, BytesWithoutAPieceAreToldOnce) {
     EXPECT_EQ(count(run_program(arguments).err, "has no piece"), 0u) << arguments[0];
 }
 
+TEST_F(CliCommands, TheTokenizerIsOpenedOnce) {
+  for (auto arguments : readers(path("gemma3"), text(), path("text.txt"), own("out"))) {
+    arguments.insert(arguments.end(), {"--pretokenizer", "gpt2"});
+    const RunResult result = run_program(arguments);
+    EXPECT_EQ(result.status, 0) << result.err;
+    EXPECT_EQ(count(result.err, "--pretokenizer gpt2 is ignored"), 1u) << arguments[0] << result.err;
+  }
+}
+
 TEST_F(CliCommands, MoreThanTheTrainedContextIsTold) {
   std::string text;  // the model has 256 positions
   for (int i = 0; i < 300; ++i) text += "7";
