@@ -1,6 +1,8 @@
 #include "ops/gated.h"
 
+#include "base/check.h"
 #include "base/thread.h"
+#include "simd/gradients.h"
 #include "simd/kernels.h"
 
 namespace unchain::ops {
@@ -9,6 +11,13 @@ namespace {
 template <class T>
 void row(const float* gate, const float* up, T* out, size_t width, Activation activation) {
   activation == Activation::silu ? simd::silu_mul(gate, up, out, width) : simd::gelu_tanh_mul(gate, up, out, width);
+}
+
+template <class T>
+void row_backward(T* d_gate, T* d_up, const float* d_out, const float* gate, const float* up, size_t width,
+                  Activation activation) {
+  activation == Activation::silu ? simd::silu_backward(d_gate, d_up, d_out, gate, up, width)
+                                 : simd::gelu_tanh_backward(d_gate, d_up, d_out, gate, up, width);
 }
 
 }  // namespace
@@ -22,6 +31,23 @@ void gated_forward(const Matrix& out, const Matrix& gate, const Matrix& up, Acti
       } else {
         row(gate.f32(t), up.f32(t), out.f32(t), width, activation);
       }
+    }
+  });
+}
+
+void gated_backward(const Matrix& d_gate, const Matrix& d_up, const Matrix& d_out, const Matrix& gate, const Matrix& up,
+                    Activation activation) {
+  for (const Matrix* m : {&d_gate, &d_up, &gate, &up}) {
+    if (m->rows == d_out.rows && m->cols == d_out.cols && (m == &gate || m == &up || m->type == d_gate.type)) continue;
+    fail(ErrorCode::shape, "gate backward: [{}, {}] {} beside d_out [{}, {}]", m->rows, m->cols, info(m->type).name,
+         d_out.rows, d_out.cols);
+  }
+  parallel_ranges(d_out.rows, 8, [&](int64_t begin, int64_t end) {
+    for (int64_t t = begin; t < end; ++t) {
+      const auto width = static_cast<size_t>(d_out.cols);
+      d_gate.type == DType::bf16
+          ? row_backward(d_gate.bf16s(t), d_up.bf16s(t), d_out.f32(t), gate.f32(t), up.f32(t), width, activation)
+          : row_backward(d_gate.f32(t), d_up.f32(t), d_out.f32(t), gate.f32(t), up.f32(t), width, activation);
     }
   });
 }

@@ -7,8 +7,7 @@
 #include <tuple>
 
 #include "base/check.h"
-#include "base/thread.h"
-#include "simd/kernels.h"
+#include "ops/rows.h"
 #include "tensor/tensor.h"
 
 namespace unchain::ops {
@@ -22,8 +21,15 @@ struct Product {
   memory a, b, c;
 };
 
-// A product's sizes, types and strides; b_stride is kPacked for packed weights.
-using Key = std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, Transpose, Store, DType, DType, int>;
+// Which inputs are read by columns, and what becomes of c.
+struct Form {
+  Transpose a, b;
+  Store store;
+};
+
+// A product's sizes, types, strides and form; b_stride is kPacked for packed weights.
+using Key =
+    std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, Transpose, Transpose, Store, DType, DType, int>;
 constexpr int64_t kPacked = -1;
 
 dnnl::engine& engine() {
@@ -62,18 +68,19 @@ dnnl::matmul::primitive_desc prepare(const memory::desc& a, const memory::desc& 
 
 // Runs the product of these sizes, prepared when it is first needed; `describe_b` is only called then.
 template <class DescribeB>
-void run(const Matrix& c, const Matrix& a, const void* b, int64_t b_stride, Transpose transpose, Store store,
+void run(const Matrix& c, const Matrix& a, const void* b, int64_t b_stride, const Form& form,
          const DescribeB& describe_b) {
   // More shapes than this means that lengths vary without end: start anew rather than grow.
   constexpr size_t kMost = 4096;
   thread_local std::map<Key, Product> prepared;
   thread_local dnnl::stream stream(engine());
-  const Key key(c.rows, c.cols, a.cols, a.stride, b_stride, c.stride, transpose, store, a.type, c.type,
+  const int64_t k = form.a == Transpose::yes ? a.rows : a.cols;
+  const Key key(c.rows, c.cols, k, a.stride, b_stride, c.stride, form.a, form.b, form.store, a.type, c.type,
                 omp_in_parallel() ? 1 : omp_get_max_threads());
   auto found = prepared.find(key);
   if (found == prepared.end()) {
     if (prepared.size() >= kMost) prepared.clear();
-    const auto plan = prepare(describe(a, Transpose::no), describe_b(), describe(c, Transpose::no), store);
+    const auto plan = prepare(describe(a, form.a), describe_b(), describe(c, Transpose::no), form.store);
     Product made{dnnl::matmul(plan), memory(plan.src_desc(), engine(), nullptr),
                  memory(plan.weights_desc(), engine(), nullptr), memory(plan.dst_desc(), engine(), nullptr)};
     found = prepared.emplace(key, std::move(made)).first;
@@ -86,28 +93,36 @@ void run(const Matrix& c, const Matrix& a, const void* b, int64_t b_stride, Tran
   stream.wait();
 }
 
-void run(const Matrix& c, const Matrix& a, const Matrix& b, Transpose transpose, Store store) {
-  run(c, a, b.data, b.stride, transpose, store, [&] { return describe(b, transpose); });
+void run(const Matrix& c, const Matrix& a, const Matrix& b, const Form& form) {
+  run(c, a, b.data, b.stride, form, [&] { return describe(b, form.b); });
 }
 
 // For processors without bf16 products: f32 copies of both inputs.
-void run_through_f32(const Matrix& c, const Matrix& a, const Matrix& b, Transpose transpose, Store store) {
+void run_through_f32(const Matrix& c, const Matrix& a, const Matrix& b, const Form& form) {
   Buffer<float> copies(static_cast<size_t>(a.rows * a.cols + b.rows * b.cols + c.rows * c.cols));
   const Matrix wide_a(copies.data(), a.rows, a.cols), wide_b(wide_a.f32(a.rows), b.rows, b.cols),
       wide_c(wide_b.f32(b.rows), c.rows, c.cols);
-  parallel_ranges(a.rows, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) simd::convert(a.bf16s(i), wide_a.f32(i), static_cast<size_t>(a.cols));
-  });
-  parallel_ranges(b.rows, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) simd::convert(b.bf16s(i), wide_b.f32(i), static_cast<size_t>(b.cols));
-  });
-  if (c.type == DType::f32) return run(c, wide_a, wide_b, transpose, store);
-  const size_t width = static_cast<size_t>(c.cols);
-  if (store == Store::accumulate) {
-    for (int64_t i = 0; i < c.rows; ++i) simd::convert(c.bf16s(i), wide_c.f32(i), width);
+  copy_rows(wide_a, a);
+  copy_rows(wide_b, b);
+  if (c.type == DType::f32) return run(c, wide_a, wide_b, form);
+  if (form.store == Store::accumulate) copy_rows(wide_c, c);
+  run(wide_c, wide_a, wide_b, form);
+  copy_rows(c, wide_c);
+}
+
+// All products of matrices that lie row by row, once their sizes are known to fit.
+void multiply(const Matrix& c, const Matrix& a, const Matrix& b, int64_t k, const Form& form) {
+  if (c.rows == 0 || c.cols == 0) return;
+  if (k == 0) {
+    if (form.store == Store::overwrite) fill_zero(c);
+    return;
   }
-  run(wide_c, wide_a, wide_b, transpose, store);
-  for (int64_t i = 0; i < c.rows; ++i) simd::convert(wide_c.f32(i), c.bf16s(i), width);
+  try {
+    static const bool bf16_products = has_fast_bf16();
+    a.type == DType::bf16 && !bf16_products ? run_through_f32(c, a, b, form) : run(c, a, b, form);
+  } catch (const dnnl::error& error) {
+    fail(ErrorCode::internal, "matrix product [{}, {}, {}]: {}", c.rows, c.cols, k, error.what());
+  }
 }
 
 }  // namespace
@@ -160,14 +175,15 @@ void gemm(const Matrix& c, const Matrix& a, const Matrix& b, Transpose transpose
     fail(ErrorCode::shape, "matrix product: [{}, {}] x [{}, {}]{} into [{}, {}] does not fit", a.rows, a.cols, b.rows,
          b.cols, turned ? "ᵀ" : "", c.rows, c.cols);
   }
-  if (c.rows == 0 || c.cols == 0) return;
-  try {
-    static const bool bf16_products = has_fast_bf16();
-    if (a.type == DType::bf16 && !bf16_products) return run_through_f32(c, a, b, transpose_b, store);
-    run(c, a, b, transpose_b, store);
-  } catch (const dnnl::error& error) {
-    fail(ErrorCode::internal, "matrix product [{}, {}, {}]: {}", c.rows, c.cols, k, error.what());
+  multiply(c, a, b, k, {Transpose::no, transpose_b, store});
+}
+
+void gemm_transposed(const Matrix& c, const Matrix& a, const Matrix& b, Store store) {
+  if (a.rows != b.rows || c.rows != a.cols || c.cols != b.cols || a.type != b.type) {
+    fail(ErrorCode::shape, "matrix product: [{}, {}]ᵀ x [{}, {}] into [{}, {}] does not fit", a.rows, a.cols, b.rows,
+         b.cols, c.rows, c.cols);
   }
+  multiply(c, a, b, a.rows, {Transpose::yes, Transpose::no, store});
 }
 
 bool prefers_packed(DType type, int64_t outputs, int64_t inputs) {
@@ -208,7 +224,7 @@ void gemm(const Matrix& c, const Matrix& a, const PackedMatrix& w) {
   }
   if (c.rows == 0 || c.cols == 0) return;
   try {
-    run(c, a, w.data, kPacked, Transpose::yes, Store::overwrite,
+    run(c, a, w.data, kPacked, {Transpose::no, Transpose::yes, Store::overwrite},
         [&] { return describe_packed(w.type, w.outputs, w.inputs); });
   } catch (const dnnl::error& error) {
     fail(ErrorCode::internal, "matrix product [{}, {}, {}]: {}", c.rows, c.cols, w.inputs, error.what());

@@ -17,6 +17,10 @@ enum class Store { overwrite, accumulate };
 // without bf16 products gets them through f32 copies: correct, slow. Errors: shape if the sizes disagree; internal.
 void gemm(const Matrix& c, const Matrix& a, const Matrix& b, Transpose transpose_b, Store store = Store::overwrite);
 
+// c[M, N] = aᵀ · b, or c += …, from a[K, M] and b[K, N]: the gradient of a weight, a sum over rows. Otherwise as
+// gemm().
+void gemm_transposed(const Matrix& c, const Matrix& a, const Matrix& b, Store store = Store::overwrite);
+
 // Weights [N, K] in the order in which products on this machine read them fastest: panels of 64 outputs, one after the
 // other; in a panel, for each input (bf16: for each pair of inputs) the 64 outputs' weights. N is padded to 64, K to 16
 // (bf16: 32), with zeros. Not owning. Saves the copy that every product makes of weights that lie row by row (4 to 5

@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "base/thread.h"
 #include "ops/gemm.h"
+#include "ops/rows.h"
 #include "simd/kernels.h"
 
 namespace unchain::ops {
@@ -70,12 +71,16 @@ void multiply_few(const Matrix& x, std::initializer_list<LinearOutput> outputs) 
   });
 }
 
+// Whether the vector kernels take these rows: they read f32, one row right behind the other.
+bool takes_few(const Matrix& x) {
+  return x.rows <= kFew && x.type == DType::f32 && x.stride == x.cols;
+}
+
 void check_shapes(const Matrix& x, const LinearOutput& o) {
   const Linear& w = o.linear;
-  const bool few = x.rows <= kFew && x.stride == x.cols;
-  const DType wanted = activation_type(w.type(), x.rows);
-  if (x.cols != w.inputs() || o.out.cols != w.outputs() || o.out.rows != x.rows || x.type != wanted ||
-      o.out.type != DType::f32 || (x.rows <= kFew && !few && w.type() == DType::bf16)) {
+  const bool type_fits = x.type == w.type() || takes_few(x);
+  if (x.cols != w.inputs() || o.out.cols != w.outputs() || o.out.rows != x.rows || !type_fits ||
+      o.out.type != DType::f32) {
     fail(ErrorCode::shape, "linear: x [{}, {}] {} (row stride {}), weight [{}, {}] {}, out [{}, {}] do not fit", x.rows,
          x.cols, info(x.type).name, x.stride, w.outputs(), w.inputs(), info(w.type()).name, o.out.rows, o.out.cols);
   }
@@ -89,7 +94,7 @@ DType activation_type(DType weight_type, int64_t rows) noexcept {
 
 void linear_forward(const Matrix& x, std::initializer_list<LinearOutput> outputs) {
   for (const LinearOutput& o : outputs) check_shapes(x, o);
-  if (x.rows <= kFew && x.stride == x.cols) {
+  if (takes_few(x)) {
     multiply_few(x, outputs);
   } else {
     for (const LinearOutput& o : outputs) {
@@ -100,6 +105,20 @@ void linear_forward(const Matrix& x, std::initializer_list<LinearOutput> outputs
     if (o.linear.bias == nullptr) continue;
     for (int64_t t = 0; t < o.out.rows; ++t) simd::add(o.out.f32(t), o.linear.bias, static_cast<size_t>(o.out.cols));
   }
+}
+
+void linear_backward(const Matrix& d_x, Store store, const LinearGradients& gradients, const Matrix& d_y,
+                     const Matrix& x, const Matrix& weight) {
+  if (d_y.rows != x.rows || d_y.cols != weight.rows || x.cols != weight.cols || d_y.type != weight.type ||
+      x.type != weight.type) {
+    fail(ErrorCode::shape, "linear backward: d_y [{}, {}] {}, x [{}, {}] {}, weight [{}, {}] {} do not fit", d_y.rows,
+         d_y.cols, info(d_y.type).name, x.rows, x.cols, info(x.type).name, weight.rows, weight.cols,
+         info(weight.type).name);
+  }
+  // y = x Wᵀ by x, by W, and y = … + b by b.
+  if (d_x.data != nullptr) gemm(d_x, d_y, weight, Transpose::no, store);
+  if (gradients.d_weight.data != nullptr) gemm_transposed(gradients.d_weight, d_y, x, Store::accumulate);
+  if (gradients.d_bias != nullptr) add_column_sums(gradients.d_bias, d_y);
 }
 
 }  // namespace unchain::ops

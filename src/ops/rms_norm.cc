@@ -1,9 +1,12 @@
 #include "ops/rms_norm.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 
+#include "base/check.h"
 #include "base/thread.h"
+#include "simd/gradients.h"
 #include "simd/kernels.h"
 
 namespace unchain::ops {
@@ -36,27 +39,27 @@ int64_t rms_norm_forward(const Matrix& out, const RmsNormSaved& saved, const Mat
   return bad;
 }
 
-void rms_norm_backward(const Matrix& d_x, float* d_weight, const Matrix& d_out, const RmsNormSaved& saved,
-                       const Matrix& x, const float* weight) {
-  const int64_t width = x.cols;
-  for (int64_t t = 0; t < x.rows; ++t) {
-    const float* row = x.f32(t);
-    const float* upstream = d_out.f32(t);
-    float* d_row = d_x.f32(t);
-    const float r = saved.inverse_rms[t];
-    // Pass 2 was out = x·r·weight: its derivative by weight, and g, the gradient of x·r.
-    double projection = 0;  // Σ g·x
-    for (int64_t i = 0; i < width; ++i) {
-      const float g = weight == nullptr ? upstream[i] : upstream[i] * weight[i];
-      projection += static_cast<double>(g) * row[i];
-      if (d_weight != nullptr) d_weight[i] += upstream[i] * row[i] * r;
+void rms_norm_backward(const Matrix& d_x, float* d_weight, RmsNormWorkspace& workspace, const Matrix& d_out,
+                       const RmsNormSaved& saved, const Matrix& x, const float* weight) {
+  if (d_x.rows != x.rows || d_out.rows != x.rows || d_x.cols != x.cols || d_out.cols != x.cols) {
+    fail(ErrorCode::shape, "rms_norm backward: d_x [{}, {}], d_out [{}, {}], x [{}, {}] do not fit", d_x.rows, d_x.cols,
+         d_out.rows, d_out.cols, x.rows, x.cols);
+  }
+  // Chunks of at least 32 rows, and few enough that adding their sums up costs nothing.
+  const int64_t chunks = std::clamp<int64_t>(x.rows / 32, 1, 64);
+  const auto width = static_cast<size_t>(x.cols);
+  if (d_weight != nullptr) workspace.partial.reserve(static_cast<size_t>(chunks) * width);
+  parallel_for(chunks, [&](int64_t chunk) {
+    float* partial = d_weight == nullptr ? nullptr : workspace.partial.data() + static_cast<size_t>(chunk) * width;
+    if (partial != nullptr) std::fill_n(partial, width, 0.0f);
+    const int64_t end = x.rows * (chunk + 1) / chunks;
+    for (int64_t t = x.rows * chunk / chunks; t < end; ++t) {
+      simd::rms_norm_backward_row(d_x.f32(t), partial, d_out.f32(t), x.f32(t), weight, saved.inverse_rms[t], width);
     }
-    // Pass 1 was r = (mean(x²) + eps)^(−1/2), so dr/dx_i = −r³·x_i/D.
-    const float shrink = static_cast<float>(projection / static_cast<double>(width)) * r * r;
-    for (int64_t i = 0; i < width; ++i) {
-      const float g = weight == nullptr ? upstream[i] : upstream[i] * weight[i];
-      d_row[i] += r * (g - row[i] * shrink);
-    }
+  });
+  if (d_weight == nullptr) return;
+  for (int64_t chunk = 0; chunk < chunks; ++chunk) {
+    simd::add(d_weight, workspace.partial.data() + static_cast<size_t>(chunk) * width, width);
   }
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "tensor/matrix.h"
+#include "tensor/tensor.h"
 
 namespace unchain::ops {
 
@@ -16,9 +17,16 @@ struct RmsNormSaved {
 // 8)·2⁻²⁴ (the sum of squares runs in at least 16 lanes on AVX-512, 4 on the least machine), plus rounding to bf16.
 int64_t rms_norm_forward(const Matrix& out, const RmsNormSaved& saved, const Matrix& x, const float* weight, float eps);
 
+// Workspace that one call leaves to the next.
+struct RmsNormWorkspace {
+  Buffer<float> partial;  // [chunks of rows, D]
+};
+
 // With r = inverse_rms, g = d_out ⊙ weight:  d_x += r·(g − x·r²·mean(g ⊙ x)),  d_weight += Σ_t d_out_t ⊙ x_t·r_t.
-// d_x[T, D], d_weight[D] (nullptr: not wanted), d_out[T, D], x[T, D] all f32; d_x aliases nothing.
-void rms_norm_backward(const Matrix& d_x, float* d_weight, const Matrix& d_out, const RmsNormSaved& saved,
-                       const Matrix& x, const float* weight);
+// d_x[T, D], d_weight[D] (nullptr: not wanted), d_out[T, D], x[T, D] all f32; d_x aliases nothing. Heads are rows: pass
+// [T·H, E] for a norm of each head. The rows are added up in chunks that depend on T alone: the same bits for any
+// number of threads. Errors: shape.
+void rms_norm_backward(const Matrix& d_x, float* d_weight, RmsNormWorkspace& workspace, const Matrix& d_out,
+                       const RmsNormSaved& saved, const Matrix& x, const float* weight);
 
 }  // namespace unchain::ops

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "simd/gradients.h"
 #include "simd/kernels.h"
 
 namespace unchain::ops {
@@ -21,6 +22,12 @@ void rope_forward(float* out, const float* x, const RopeTable& table, int64_t po
   const auto width = static_cast<size_t>(2 * table.half);
   const auto turn = pairs == RopePairs::halves ? simd::rotate_halves : simd::rotate_neighbours;
   turn(x, table.cosine_row(position), table.sine_row(position), out, width);
+}
+
+void rope_backward(float* d_x, const float* d_out, const RopeTable& table, int64_t position, RopePairs pairs) {
+  const auto width = static_cast<size_t>(2 * table.half);
+  const auto turn = pairs == RopePairs::halves ? simd::unrotate_halves : simd::unrotate_neighbours;
+  turn(d_out, table.cosine_row(position), table.sine_row(position), d_x, width);
 }
 
 }  // namespace unchain::ops

@@ -28,4 +28,7 @@ struct RopeTable {
 // Turns one head's vector x[2·half] at a position; out may be x.
 void rope_forward(float* out, const float* x, const RopeTable& table, int64_t position, RopePairs pairs);
 
+// The gradient: a rotation's transpose turns back by the same angle. d_x may be d_out.
+void rope_backward(float* d_x, const float* d_out, const RopeTable& table, int64_t position, RopePairs pairs);
+
 }  // namespace unchain::ops

@@ -33,7 +33,7 @@ HWY_INLINE void rms_norm_row(float* d_x, float* d_weight, const float* d_out, co
     if constexpr (weighted) {
       s0 = hn::MulAdd(product, get(weight, i), s0);
     } else {
-      s0 = hn::Add(s0, product);
+      s0 = hn::MulAdd(xs, upstream, s0);
     }
     std::swap(s0, s1);
     if constexpr (with_d_weight) put(d_weight, i, hn::MulAdd(product, r, get(d_weight, i)));
