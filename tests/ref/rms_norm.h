@@ -1,4 +1,4 @@
-// RMSNorm in double by plain loops, forward and backward.
+// RMSNorm in double by plain loops, forward and backward; and the norm of heads.
 #pragma once
 
 #include <cmath>
@@ -45,6 +45,21 @@ inline RmsNormGradients rms_norm_backward(const std::vector<double>& d_out, cons
     }
   }
   return g;
+}
+
+// The norm after differential attention: each head's row of o[T, H, W] by itself, one weight[W] for all heads, times
+// 1 − λ_init.
+inline std::vector<double> head_norm(const std::vector<double>& o, const std::vector<double>& weight, size_t width,
+                                     double eps, double init) {
+  std::vector<double> out = rms_norm(o, weight, o.size() / width, width, eps);
+  for (double& x : out) x *= 1 - init;
+  return out;
+}
+
+inline RmsNormGradients head_norm_backward(std::vector<double> d_out, const std::vector<double>& o,
+                                           const std::vector<double>& weight, size_t width, double eps, double init) {
+  for (double& x : d_out) x *= 1 - init;
+  return rms_norm_backward(d_out, o, weight, o.size() / width, width, eps);
 }
 
 }  // namespace unchain::ref
