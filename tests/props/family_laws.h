@@ -61,6 +61,18 @@ inline void expect_extra_lowers_row_sums(const SignedRun& run, const ref::Family
   }
 }
 
+// The extra entry is the positive map's alone: what one unit of λ takes off a row's sum is still 1.
+inline void expect_extra_leaves_the_noise_map(const SignedRun& run, const ref::FamilyShape& s, ref::SignedInputs in,
+                                              double tolerance) {
+  in.v.assign(in.v.size(), 1);
+  in.extra.assign(static_cast<size_t>(s.heads()), 1);
+  in.lambda.assign(in.lambda.size(), 0);
+  std::vector<double> expected = run(s, in);
+  in.lambda.assign(in.lambda.size(), 1);
+  for (double& x : expected) x -= s.pair(0).q2 < 0 ? 0 : 1;
+  EXPECT_TRUE(close(run(s, in), expected, tolerance));
+}
+
 inline void expect_no_lambda_is_softmax(const SignedRun& run, const ref::FamilyShape& s, ref::SignedInputs in,
                                         double tolerance) {
   in.lambda.assign(in.lambda.size(), 0);

@@ -34,6 +34,7 @@ TEST(FamilyLaws, SignedAttention) {
     const ref::SignedInputs in = signed_inputs(s, 1), with_extra = signed_inputs(s, 1, true);
     expect_row_sums(signed_reference, s, in, 1e-14);
     expect_extra_lowers_row_sums(signed_reference, s, in);
+    expect_extra_leaves_the_noise_map(signed_reference, s, in, 1e-14);
     expect_no_lambda_is_softmax(signed_reference, s, with_extra, 0);
     expect_equal_maps_cancel(signed_reference, s, in);
     expect_rows_without_keys_are_zero(signed_reference, s, with_extra, 0);

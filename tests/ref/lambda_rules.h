@@ -1,5 +1,5 @@
 // Where λ comes from, and the two small steps after attention, in double: depth and head rules (the token rule is
-// sigmoid_linear of projection.h, a held λ is a constant), a noise term taken off, gates. docs/math/diff_v1.md.
+// sigmoid_project of projection.h, a held λ is a constant), a noise term taken off, gates. docs/math/diff_v1.md.
 #pragma once
 
 #include <cmath>

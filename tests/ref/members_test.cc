@@ -82,13 +82,13 @@ TEST(MemberReference, DiffV2) {
   ref::SignedInputs in = signed_inputs(s, 1);
   Doubles x = weights(kRows, kWidth, 5), w = weights(s.heads(), kWidth, 6);
   const auto attention = [&] {
-    in.lambda = ref::sigmoid_linear(x, w, kRows, s.heads(), kWidth);
+    in.lambda = ref::sigmoid_project(x, w, kRows, s.heads(), kWidth);
     return ref::signed_forward(s, in);
   };
   const Doubles up = random_doubles(s.out_size(), 9);
   const auto saved = attention();
   const auto g = ref::signed_backward(s, up, saved, in);
-  const auto rule = ref::sigmoid_linear_backward(g.d_lambda, in.lambda, x, w, kRows, s.heads(), kWidth);
+  const auto rule = ref::sigmoid_project_backward(g.d_lambda, in.lambda, x, w, kRows, s.heads(), kWidth);
   const auto loss = [&] { return dot(attention().out, up); };
   EXPECT_TRUE(gradient_agrees(rule.d_x, x, loss));
   EXPECT_TRUE(gradient_agrees(rule.d_weight, w, loss));
@@ -126,8 +126,8 @@ TEST(MemberReference, SharedDiff) {
     Doubles weight, down[2], up[2];
     ref::UpdatedWeight of(int i) const { return {weight, down[i], up[i]}; }
     Doubles rows(const Doubles& from) const {
-      return beside(ref::updated_linear(from, of(0), kRows, out, kWidth, 2),
-                    ref::updated_linear(from, of(1), kRows, out, kWidth, 2));
+      return beside(ref::updated_project(from, of(0), kRows, out, kWidth, 2),
+                    ref::updated_project(from, of(1), kRows, out, kWidth, 2));
     }
   };
   const auto shared = [](int64_t out, uint64_t seed) {
@@ -150,7 +150,7 @@ TEST(MemberReference, SharedDiff) {
   const auto check = [&](Shared& p, const Doubles& d_rows) {
     Doubles d_weight(p.weight.size());
     for (int i = 0; i < 2; ++i) {
-      const auto part = ref::updated_linear_backward(half_of(d_rows, i), x, p.of(i), kRows, p.out, kWidth, 2);
+      const auto part = ref::updated_project_backward(half_of(d_rows, i), x, p.of(i), kRows, p.out, kWidth, 2);
       for (size_t j = 0; j < d_x.size(); ++j) d_x[j] += part.d_x[j];
       for (size_t j = 0; j < d_weight.size(); ++j) d_weight[j] += part.d_weight[j];
       EXPECT_TRUE(gradient_agrees(part.d_down, p.down[i], loss));
@@ -169,9 +169,9 @@ TEST(MemberReference, LowrankDiff) {
   ref::PrototypeInputs noise = prototype_inputs(s, 3, 5);
   Doubles x = weights(kRows, kWidth, 5), w_lambda = weights(4, kWidth, 6), w_alpha = weights(4 * 3, kWidth, 7), lambda;
   const auto parts = [&] {
-    noise.alpha = ref::softmax_linear(x, w_alpha, kRows, 4, 3, kWidth);
+    noise.alpha = ref::softmax_project(x, w_alpha, kRows, 4, 3, kWidth);
     noise.v = in.v;
-    lambda = ref::sigmoid_linear(x, w_lambda, kRows, 4, kWidth);
+    lambda = ref::sigmoid_project(x, w_lambda, kRows, 4, kWidth);
     return std::pair{ref::signed_forward(s, in), ref::prototype_forward(s, noise)};
   };
   const Doubles up = random_doubles(s.out_size(), 9);
@@ -183,8 +183,8 @@ TEST(MemberReference, LowrankDiff) {
   const auto g1 = ref::signed_backward(s, up, positive, in);
   const auto minus = ref::subtract_noise_backward(up, lambda, taken);
   const auto g2 = ref::prototype_backward(s, minus.d_noise, noise);
-  const auto by_lambda = ref::sigmoid_linear_backward(minus.d_lambda, lambda, x, w_lambda, kRows, 4, kWidth);
-  const auto by_alpha = ref::softmax_linear_backward(g2.d_alpha, noise.alpha, x, w_alpha, kRows, 4, 3, kWidth);
+  const auto by_lambda = ref::sigmoid_project_backward(minus.d_lambda, lambda, x, w_lambda, kRows, 4, kWidth);
+  const auto by_alpha = ref::softmax_project_backward(g2.d_alpha, noise.alpha, x, w_alpha, kRows, 4, 3, kWidth);
   Doubles d_v = g1.d_v, d_x = by_lambda.d_x;
   for (size_t i = 0; i < d_v.size(); ++i) d_v[i] += g2.d_v[i];
   for (size_t i = 0; i < d_x.size(); ++i) d_x[i] += by_alpha.d_x[i];
@@ -228,12 +228,12 @@ TEST(MemberReference, GatedWithASink) {
   const ref::FamilyShape s = shape(4, 2, 2, 3, 2, ref::plain_layout(4, 2));
   ref::SignedInputs in = signed_inputs(s, 1, true);
   Doubles x = weights(kRows, kWidth, 5), w = weights(4, kWidth, 6);
-  const auto gate = [&] { return ref::sigmoid_linear(x, w, kRows, 4, kWidth); };
+  const auto gate = [&] { return ref::sigmoid_project(x, w, kRows, 4, kWidth); };
   const Doubles up = random_doubles(s.out_size(), 9);
   const auto loss = [&] { return dot(ref::apply_gate(ref::signed_forward(s, in).out, gate()), up); };
   const auto saved = ref::signed_forward(s, in);
   const auto outer = ref::apply_gate_backward(up, saved.out, gate());
-  const auto rule = ref::sigmoid_linear_backward(outer.d_gate, gate(), x, w, kRows, 4, kWidth);
+  const auto rule = ref::sigmoid_project_backward(outer.d_gate, gate(), x, w, kRows, 4, kWidth);
   const auto g = ref::signed_backward(s, outer.d_o, saved, in);
   EXPECT_TRUE(gradient_agrees(g.d_extra, in.extra, loss));
   EXPECT_TRUE(gradient_agrees(g.d_k, in.k, loss));

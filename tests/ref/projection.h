@@ -15,19 +15,19 @@ inline double sigmoid(double x) {
   return 1 / (1 + std::exp(-x));
 }
 
-struct LinearGradients {
+struct ProjectGradients {
   std::vector<double> d_x, d_weight;
 };
 
 // y[T, O] = x[T, D] weight[O, D]ᵀ.
-inline std::vector<double> linear(const std::vector<double>& x, const std::vector<double>& weight, int64_t rows,
-                                  int64_t out, int64_t in) {
+inline std::vector<double> project(const std::vector<double>& x, const std::vector<double>& weight, int64_t rows,
+                                   int64_t out, int64_t in) {
   return matmul(x, weight, rows, out, in, true);
 }
 
-inline LinearGradients linear_backward(const std::vector<double>& d_y, const std::vector<double>& x,
-                                       const std::vector<double>& weight, int64_t rows, int64_t out, int64_t in) {
-  LinearGradients g{std::vector<double>(x.size()), std::vector<double>(weight.size())};
+inline ProjectGradients project_backward(const std::vector<double>& d_y, const std::vector<double>& x,
+                                         const std::vector<double>& weight, int64_t rows, int64_t out, int64_t in) {
+  ProjectGradients g{std::vector<double>(x.size()), std::vector<double>(weight.size())};
   for (int64_t t = 0; t < rows; ++t) {
     for (int64_t o = 0; o < out; ++o) {
       const double up = d_y[static_cast<size_t>(t * out + o)];
@@ -41,33 +41,33 @@ inline LinearGradients linear_backward(const std::vector<double>& d_y, const std
 }
 
 // y = σ(x Wᵀ): λ by token, gates.
-inline std::vector<double> sigmoid_linear(const std::vector<double>& x, const std::vector<double>& weight, int64_t rows,
-                                          int64_t out, int64_t in) {
-  std::vector<double> y = linear(x, weight, rows, out, in);
+inline std::vector<double> sigmoid_project(const std::vector<double>& x, const std::vector<double>& weight,
+                                           int64_t rows, int64_t out, int64_t in) {
+  std::vector<double> y = project(x, weight, rows, out, in);
   for (double& value : y) value = sigmoid(value);
   return y;
 }
 
-inline LinearGradients sigmoid_linear_backward(std::vector<double> d_y, const std::vector<double>& y,
-                                               const std::vector<double>& x, const std::vector<double>& weight,
-                                               int64_t rows, int64_t out, int64_t in) {
+inline ProjectGradients sigmoid_project_backward(std::vector<double> d_y, const std::vector<double>& y,
+                                                 const std::vector<double>& x, const std::vector<double>& weight,
+                                                 int64_t rows, int64_t out, int64_t in) {
   for (size_t i = 0; i < y.size(); ++i) d_y[i] *= y[i] * (1 - y[i]);
-  return linear_backward(d_y, x, weight, rows, out, in);
+  return project_backward(d_y, x, weight, rows, out, in);
 }
 
 // α[T, H, R] = softmax over the R of x W_αᵀ, weight[H·R, D].
-inline std::vector<double> softmax_linear(const std::vector<double>& x, const std::vector<double>& weight, int64_t rows,
-                                          int64_t heads, int64_t rank, int64_t in) {
-  return softmax(linear(x, weight, rows, heads * rank, in), static_cast<size_t>(rows * heads),
+inline std::vector<double> softmax_project(const std::vector<double>& x, const std::vector<double>& weight,
+                                           int64_t rows, int64_t heads, int64_t rank, int64_t in) {
+  return softmax(project(x, weight, rows, heads * rank, in), static_cast<size_t>(rows * heads),
                  static_cast<size_t>(rank));
 }
 
-inline LinearGradients softmax_linear_backward(const std::vector<double>& d_alpha, const std::vector<double>& alpha,
-                                               const std::vector<double>& x, const std::vector<double>& weight,
-                                               int64_t rows, int64_t heads, int64_t rank, int64_t in) {
+inline ProjectGradients softmax_project_backward(const std::vector<double>& d_alpha, const std::vector<double>& alpha,
+                                                 const std::vector<double>& x, const std::vector<double>& weight,
+                                                 int64_t rows, int64_t heads, int64_t rank, int64_t in) {
   const std::vector<double> d_logits =
       softmax_backward(d_alpha, alpha, static_cast<size_t>(rows * heads), static_cast<size_t>(rank));
-  return linear_backward(d_logits, x, weight, rows, heads * rank, in);
+  return project_backward(d_logits, x, weight, rows, heads * rank, in);
 }
 
 // y = x Wᵀ + (x downᵀ) upᵀ, weight[O, D], down[R, D], up[O, R]: the projections of shared_diff.
@@ -75,10 +75,10 @@ struct UpdatedWeight {
   std::vector<double> weight, down, up;
 };
 
-inline std::vector<double> updated_linear(const std::vector<double>& x, const UpdatedWeight& w, int64_t rows,
-                                          int64_t out, int64_t in, int64_t rank) {
-  std::vector<double> y = linear(x, w.weight, rows, out, in);
-  const std::vector<double> update = linear(linear(x, w.down, rows, rank, in), w.up, rows, out, rank);
+inline std::vector<double> updated_project(const std::vector<double>& x, const UpdatedWeight& w, int64_t rows,
+                                           int64_t out, int64_t in, int64_t rank) {
+  std::vector<double> y = project(x, w.weight, rows, out, in);
+  const std::vector<double> update = project(project(x, w.down, rows, rank, in), w.up, rows, out, rank);
   for (size_t i = 0; i < y.size(); ++i) y[i] += update[i];
   return y;
 }
@@ -87,12 +87,12 @@ struct UpdatedGradients {
   std::vector<double> d_x, d_weight, d_down, d_up;
 };
 
-inline UpdatedGradients updated_linear_backward(const std::vector<double>& d_y, const std::vector<double>& x,
-                                                const UpdatedWeight& w, int64_t rows, int64_t out, int64_t in,
-                                                int64_t rank) {
-  const LinearGradients base = linear_backward(d_y, x, w.weight, rows, out, in);
-  const LinearGradients up = linear_backward(d_y, linear(x, w.down, rows, rank, in), w.up, rows, out, rank);
-  const LinearGradients down = linear_backward(up.d_x, x, w.down, rows, rank, in);
+inline UpdatedGradients updated_project_backward(const std::vector<double>& d_y, const std::vector<double>& x,
+                                                 const UpdatedWeight& w, int64_t rows, int64_t out, int64_t in,
+                                                 int64_t rank) {
+  const ProjectGradients base = project_backward(d_y, x, w.weight, rows, out, in);
+  const ProjectGradients up = project_backward(d_y, project(x, w.down, rows, rank, in), w.up, rows, out, rank);
+  const ProjectGradients down = project_backward(up.d_x, x, w.down, rows, rank, in);
   UpdatedGradients g{base.d_x, base.d_weight, down.d_weight, up.d_weight};
   for (size_t i = 0; i < g.d_x.size(); ++i) g.d_x[i] += down.d_x[i];
   return g;

@@ -43,22 +43,22 @@ TEST(ProjectionReference, LinearSigmoidAndSoftmax) {
   Doubles x = random_doubles(kRows * kIn, 1), w = random_doubles(kOut * kIn, 2);
   const Doubles up = random_doubles(kRows * kOut, 3);
 
-  const auto linear = ref::linear_backward(up, x, w, kRows, kOut, kIn);
-  const auto linear_loss = [&] { return dot(ref::linear(x, w, kRows, kOut, kIn), up); };
+  const auto linear = ref::project_backward(up, x, w, kRows, kOut, kIn);
+  const auto linear_loss = [&] { return dot(ref::project(x, w, kRows, kOut, kIn), up); };
   EXPECT_TRUE(gradient_agrees(linear.d_x, x, linear_loss));
   EXPECT_TRUE(gradient_agrees(linear.d_weight, w, linear_loss));
 
-  const Doubles y = ref::sigmoid_linear(x, w, kRows, kOut, kIn);
-  const auto sigmoid = ref::sigmoid_linear_backward(up, y, x, w, kRows, kOut, kIn);
-  const auto sigmoid_loss = [&] { return dot(ref::sigmoid_linear(x, w, kRows, kOut, kIn), up); };
+  const Doubles y = ref::sigmoid_project(x, w, kRows, kOut, kIn);
+  const auto sigmoid = ref::sigmoid_project_backward(up, y, x, w, kRows, kOut, kIn);
+  const auto sigmoid_loss = [&] { return dot(ref::sigmoid_project(x, w, kRows, kOut, kIn), up); };
   EXPECT_TRUE(gradient_agrees(sigmoid.d_x, x, sigmoid_loss));
   EXPECT_TRUE(gradient_agrees(sigmoid.d_weight, w, sigmoid_loss));
 
   // Two heads of three.
-  const Doubles alpha = ref::softmax_linear(x, w, kRows, 2, 3, kIn);
+  const Doubles alpha = ref::softmax_project(x, w, kRows, 2, 3, kIn);
   for (size_t i = 0; i < alpha.size(); i += 3) EXPECT_NEAR(alpha[i] + alpha[i + 1] + alpha[i + 2], 1, 1e-15);
-  const auto softmax = ref::softmax_linear_backward(up, alpha, x, w, kRows, 2, 3, kIn);
-  const auto softmax_loss = [&] { return dot(ref::softmax_linear(x, w, kRows, 2, 3, kIn), up); };
+  const auto softmax = ref::softmax_project_backward(up, alpha, x, w, kRows, 2, 3, kIn);
+  const auto softmax_loss = [&] { return dot(ref::softmax_project(x, w, kRows, 2, 3, kIn), up); };
   EXPECT_TRUE(gradient_agrees(softmax.d_x, x, softmax_loss));
   EXPECT_TRUE(gradient_agrees(softmax.d_weight, w, softmax_loss));
 }
@@ -72,11 +72,11 @@ TEST(ProjectionReference, BaseWithLowRankUpdate) {
   const Doubles update = ref::matmul(w.up, w.down, kOut, kIn, kRank, false);
   for (size_t i = 0; i < merged.size(); ++i) merged[i] += update[i];
   EXPECT_TRUE(
-      close(ref::updated_linear(x, w, kRows, kOut, kIn, kRank), ref::linear(x, merged, kRows, kOut, kIn), 1e-14));
+      close(ref::updated_project(x, w, kRows, kOut, kIn, kRank), ref::project(x, merged, kRows, kOut, kIn), 1e-14));
 
   const Doubles up = random_doubles(kRows * kOut, 5);
-  const auto g = ref::updated_linear_backward(up, x, w, kRows, kOut, kIn, kRank);
-  const auto loss = [&] { return dot(ref::updated_linear(x, w, kRows, kOut, kIn, kRank), up); };
+  const auto g = ref::updated_project_backward(up, x, w, kRows, kOut, kIn, kRank);
+  const auto loss = [&] { return dot(ref::updated_project(x, w, kRows, kOut, kIn, kRank), up); };
   EXPECT_TRUE(gradient_agrees(g.d_x, x, loss));
   EXPECT_TRUE(gradient_agrees(g.d_weight, w.weight, loss));
   EXPECT_TRUE(gradient_agrees(g.d_down, w.down, loss));
