@@ -64,6 +64,8 @@ struct SignedSaved {
 struct SignedWorkspace {
   Buffer<float> scores, query_f32, output, inverse_sums;
   Buffer<bf16> weights, query_bf16;
+  Buffer<float> d_maps, weights_f32, d_out_f32, d_extra;  // of backward
+  Buffer<bf16> d_scores_bf16, d_out_bf16;
 };
 
 // Rows of a panel. 64 rows of 4096 scores are 1 MB, which stays in a level-2 cache; fewer rows make slower products.
@@ -74,6 +76,19 @@ inline constexpr int64_t kPanelRows = 64;
 // simd::kMaxVectors rows of f32 outputs (decoding) are computed in f32 products throughout. Errors: shape.
 void signed_softmax_forward(const HeadRows& out, const SignedSaved& saved, const SignedInputs& in,
                             const SignedConfig& config, SignedWorkspace& workspace);
+
+// Gradients, all f32, in the shapes of their inputs; overwritten, except d_extra[O], which is added to.
+struct SignedGradients {
+  HeadRows d_q, d_k, d_v;
+  float* d_lambda = nullptr;  // nullptr without second maps
+  float* d_extra = nullptr;   // nullptr: not wanted
+};
+
+// From d_out[.., O, W] f32 and what forward saved. The same bits for any number of threads: the gradients of heads that
+// outputs share are added up by one thread. bf16 inputs: dO, the maps and their gradients are rounded to bf16 for the
+// products. Work a head: N²/2·(6E + 2W) multiply-adds with two maps. Errors: shape; unsupported (soft cap).
+void signed_softmax_backward(const SignedGradients& gradients, const HeadRows& d_out, const SignedSaved& saved,
+                             const SignedInputs& in, const SignedConfig& config, SignedWorkspace& workspace);
 
 // The maps of all outputs for rows first … first + panel.rows − 1 (counted from 0) of one text, normalised, into
 // panel.positive and panel.noise (where it is not nullptr); entries that a row may not see are 0.

@@ -13,6 +13,21 @@
 HWY_BEFORE_NAMESPACE();
 namespace unchain::simd::HWY_NAMESPACE {
 
+// --- softmax ---------------------------------------------------------------------------------------------------------
+
+template <class Out>
+HWY_INLINE void softmax_row(Out* out, const float* map, const float* gradient, float inner, size_t n) {
+  const V s = hn::Set(D(), inner);
+  transform(
+      out, n, [s](D, V a, V g) HWY_ATTR { return hn::Mul(a, hn::Sub(g, s)); }, map, gradient);
+}
+void SoftmaxBackwardRowF32(float* out, const float* map, const float* gradient, float inner, size_t n) {
+  softmax_row(out, map, gradient, inner, n);
+}
+void SoftmaxBackwardRowBf16(bf16* out, const float* map, const float* gradient, float inner, size_t n) {
+  softmax_row(out, map, gradient, inner, n);
+}
+
 // --- RMSNorm ---------------------------------------------------------------------------------------------------------
 
 template <bool weighted, bool with_d_weight>
@@ -193,6 +208,8 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace unchain::simd {
 
+HWY_EXPORT(SoftmaxBackwardRowF32);
+HWY_EXPORT(SoftmaxBackwardRowBf16);
 HWY_EXPORT(RmsNormBackwardRow);
 HWY_EXPORT(UnrotateHalves);
 HWY_EXPORT(UnrotateNeighbours);
@@ -203,6 +220,12 @@ HWY_EXPORT(GeluTanhBackwardBf16);
 HWY_EXPORT(AdamW);
 HWY_EXPORT(SumSquaresF64);
 
+void softmax_backward_row(float* out, const float* map, const float* gradient, float inner, size_t n) {
+  HWY_DYNAMIC_DISPATCH(SoftmaxBackwardRowF32)(out, map, gradient, inner, n);
+}
+void softmax_backward_row(bf16* out, const float* map, const float* gradient, float inner, size_t n) {
+  HWY_DYNAMIC_DISPATCH(SoftmaxBackwardRowBf16)(out, map, gradient, inner, n);
+}
 void rms_norm_backward_row(float* d_x, float* d_weight, const float* d_out, const float* x, const float* weight,
                            float inverse_rms, size_t n) {
   HWY_DYNAMIC_DISPATCH(RmsNormBackwardRow)(d_x, d_weight, d_out, x, weight, inverse_rms, n);

@@ -13,6 +13,10 @@ namespace unchain::simd {
 void rms_norm_backward_row(float* d_x, float* d_weight, const float* d_out, const float* x, const float* weight,
                            float inverse_rms, size_t n);
 
+// One row of softmax's backward: out_i = map_i·(gradient_i − inner), where inner = Σ map ⊙ gradient. out may be map.
+void softmax_backward_row(float* out, const float* map, const float* gradient, float inner, size_t n);
+void softmax_backward_row(bf16* out, const float* map, const float* gradient, float inner, size_t n);
+
 // Turns the n/2 pairs back: by the negative of the angles that rotate_halves and rotate_neighbours turn by. out may be
 // x.
 void unrotate_halves(const float* x, const float* cosine, const float* sine, float* out, size_t n);

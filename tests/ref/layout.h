@@ -27,12 +27,22 @@ inline std::vector<HeadPair> halves_layout(int64_t h, int64_t g) {
   return pairs;
 }
 
-// Microsoft's first version: heads 2i and 2i + 1 are a pair; h/2 outputs, g/2 value heads of twice the width. With
-// h = 2·outputs and g = 2·value heads of plain width it is the accounting `added`.
+// Microsoft's first version: heads 2i and 2i + 1 are a pair; h/2 outputs, g/2 value heads of twice the width.
 inline std::vector<HeadPair> neighbours_layout(int64_t h, int64_t g) {
   std::vector<HeadPair> pairs;
   for (int64_t i = 0; i < h / 2; ++i) {
     pairs.push_back({2 * i, 2 * i * g / h, 2 * i + 1, (2 * i + 1) * g / h, i * g / h});
+  }
+  return pairs;
+}
+
+// The accounting `added`: 2·outputs query heads and 2·g key heads in neighbour pairs, so that each map has keys of its
+// own also where heads share them; g value heads of plain width.
+inline std::vector<HeadPair> added_layout(int64_t outputs, int64_t g) {
+  std::vector<HeadPair> pairs;
+  for (int64_t i = 0; i < outputs; ++i) {
+    const int64_t group = i * g / outputs;
+    pairs.push_back({2 * i, 2 * group, 2 * i + 1, 2 * group + 1, group});
   }
   return pairs;
 }
