@@ -33,7 +33,7 @@ void write_measures(json& out, const std::array<Summaries, kMapKinds>& measures,
       const MeasureInfo& measure = info(static_cast<Measure>(m));
       if (!selection.measures[m] || (kind > 0 && !measure.of_parts)) continue;
       const std::string name = std::string(kPrefixes[kind]) + std::string(measure.name);
-      out[name] = to_json(measures[kind][m], place + " " + name);
+      out[name] = to_json(measures[kind][m], fmt::format("{} {}", place, name));
     }
   }
 }
