@@ -36,6 +36,7 @@ void run(const Common& common, const TextSource& source, int64_t top) {
   const double sum = std::accumulate(nll.begin(), nll.end(), 0.0);
 
   std::vector<float> top_logits;
+  top_logits.reserve(order.size());
   for (const int32_t id : order) top_logits.push_back(logits[static_cast<size_t>(id)]);
   nlohmann::json result = describe_run(common, model->dtype);
   result.update({{"ids", ids}, {"top_ids", order}, {"top_logits", top_logits}, {"nll_nats", nullptr}});

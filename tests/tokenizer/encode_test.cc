@@ -29,7 +29,7 @@ TEST(Encode, GoldenTexts) {
     for (const auto& [pretokenizer, expected] : sets.items()) {
       const auto tokenizer = small_tokenizer(file, pretokenizer);
       for (const auto& [name, ids] : expected.items()) {
-        const std::string text = golden["texts"][name], where = file + ", " + pretokenizer + ", " + name;
+        const std::string text = golden["texts"][name], where = fmt::format("{}, {}, {}", file, pretokenizer, name);
         EXPECT_EQ(tokenizer->encode(text), ids["ids"].get<Ids>()) << where;
         EXPECT_EQ(tokenizer->decode(tokenizer->encode(text)), text) << where;
         if (file.ends_with(".json")) {
@@ -163,8 +163,7 @@ TEST(Encode, CharactersWithoutAPieceAreReported) {
 TEST(Encode, StrayBytesAndMarks) {
   const std::vector<std::string> texts = {std::string(1, '\0'),
                                           "\xff",
-                                          "a\xff\xfe"
-                                          "b",
+                                          "a\xff\xfe_b",
                                           "\xed\xa0\x80",
                                           "\xc3",
                                           "\xe4\xbd",
