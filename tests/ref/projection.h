@@ -4,9 +4,10 @@
 
 #include <cmath>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
-#include "ref/matmul.h"
+#include "ref/linear.h"
 #include "ref/softmax.h"
 
 namespace unchain::ref {
@@ -19,25 +20,18 @@ struct ProjectGradients {
   std::vector<double> d_x, d_weight;
 };
 
-// y[T, O] = x[T, D] weight[O, D]ᵀ.
+// y[T, O] = x[T, D] weight[O, D]ᵀ: a linear layer without a bias.
 inline std::vector<double> project(const std::vector<double>& x, const std::vector<double>& weight, int64_t rows,
                                    int64_t out, int64_t in) {
-  return matmul(x, weight, rows, out, in, true);
+  return linear(x, weight, std::vector<double>(static_cast<size_t>(out)), static_cast<size_t>(rows),
+                static_cast<size_t>(in));
 }
 
 inline ProjectGradients project_backward(const std::vector<double>& d_y, const std::vector<double>& x,
                                          const std::vector<double>& weight, int64_t rows, int64_t out, int64_t in) {
-  ProjectGradients g{std::vector<double>(x.size()), std::vector<double>(weight.size())};
-  for (int64_t t = 0; t < rows; ++t) {
-    for (int64_t o = 0; o < out; ++o) {
-      const double up = d_y[static_cast<size_t>(t * out + o)];
-      for (int64_t i = 0; i < in; ++i) {
-        g.d_x[static_cast<size_t>(t * in + i)] += up * weight[static_cast<size_t>(o * in + i)];
-        g.d_weight[static_cast<size_t>(o * in + i)] += up * x[static_cast<size_t>(t * in + i)];
-      }
-    }
-  }
-  return g;
+  LinearBackward g =
+      linear_backward(d_y, x, weight, static_cast<size_t>(rows), static_cast<size_t>(in), static_cast<size_t>(out));
+  return {std::move(g.d_x), std::move(g.d_weight)};
 }
 
 // y = σ(x Wᵀ): λ by token, gates.

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "ref/lambda_rules.h"
+#include "ref/matmul.h"
 #include "ref/projection.h"
 #include "support/gradient_check.h"
 #include "support/random_values.h"
