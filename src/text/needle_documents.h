@@ -1,9 +1,9 @@
 // Training documents that ask to look back: needles in filler, every one of them asked at the end, with loss on the
 // digits and the ';' of the answers alone.
 //
-//   filler … Bramwick = 42; … filler … Selholm = 17; … filler
-//   Selholm = 17;
-//   Bramwick = 42;
+//   filler … Kamark = 42; … filler … Daport = 17; … filler
+//   Daport = 17;
+//   Kamark = 42;
 #pragma once
 
 #include <memory>

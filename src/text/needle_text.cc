@@ -12,11 +12,12 @@ namespace {
 constexpr size_t kEndings = 20;
 constexpr size_t kReach = 200;  // bytes to either side in which the end of a sentence is looked for
 
-constexpr std::string_view kCityBeginnings[] = {"Bram", "Cor", "Dun", "Elm", "Fal", "Gor",  "Hal", "Ibb", "Jas", "Kel",
-                                                "Lom",  "Mar", "Nor", "Oss", "Pel", "Quin", "Rav", "Sel", "Tam", "Wen"};
-constexpr std::string_view kCityEndings[kEndings] = {"wick",  "ton", "ford",    "bury",  "mouth", "stead", "holm",
-                                                     "dale",  "by",  "gate",    "field", "port",  "ville", "berg",
-                                                     "haven", "low", "minster", "combe", "worth", "ness"};
+// Parts that common vocabularies have as a piece or two, so that even small models can tell the names apart.
+constexpr std::string_view kCityBeginnings[] = {"Ba", "Ca", "Da", "Di", "Fa", "Ha", "Ja", "Ka", "La", "Li",
+                                                "Ma", "Na", "Pa", "Ra", "Sa", "So", "Ta", "Va", "Wa", "Wi"};
+constexpr std::string_view kCityEndings[kEndings] = {"ward", "way",  "port", "stand", "land", "ford", "gate",
+                                                     "ness", "mark", "end",  "place", "fore", "side", "well",
+                                                     "ham",  "ton",  "bury", "field", "hill", "stone"};
 
 struct Splits {
   std::vector<std::string> train, test;

@@ -26,9 +26,9 @@ struct Needle {
   std::string city, number;
 };
 
-// "Bramwick = 42;"
+// "Kamark = 42;"
 std::string needle_sentence(NeedleForm form, const Needle& needle);
-// "\nBramwick ="
+// "\nKamark ="
 std::string needle_question(NeedleForm form, std::string_view city);
 // " 42;", what follows a question in training documents of both forms.
 std::string needle_answer(std::string_view number);
