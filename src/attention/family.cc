@@ -1,0 +1,196 @@
+#include "attention/family.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "base/check.h"
+
+namespace unchain::attention {
+namespace {
+
+AttentionConfig named(const char* name) {
+  AttentionConfig config;
+  config.preset = name;
+  return config;
+}
+
+// Two maps with queries and keys of their own, λ by depth, a norm a head.
+AttentionConfig diff_v1(const char* name) {
+  AttentionConfig config = named(name);
+  config.noise = NoiseMap::own_keys;
+  config.lambda = LambdaRule::depth;
+  config.pairs = Pairs::halves;
+  config.accounting = Accounting::halved;
+  config.head_norm = true;
+  return config;
+}
+
+std::vector<AttentionConfig> make_presets() {
+  AttentionConfig diff_v2 = named("diff_v2");
+  diff_v2.noise = NoiseMap::shared_keys;
+  diff_v2.lambda = LambdaRule::token;
+  AttentionConfig shared = diff_v1("shared_diff");
+  shared.low_rank_queries = true;
+  shared.rank = 16;
+  AttentionConfig grouped = named("grouped_diff");
+  grouped.noise = NoiseMap::grouped;
+  grouped.lambda = LambdaRule::depth;
+  grouped.ratio = 4;
+  grouped.head_norm = true;
+  AttentionConfig lowrank = named("lowrank_diff");
+  lowrank.noise = NoiseMap::prototypes;
+  lowrank.lambda = LambdaRule::token;
+  lowrank.rank = 4;
+  AttentionConfig fixed = named("fixed_diff");
+  fixed.noise = NoiseMap::fixed;
+  fixed.lambda = LambdaRule::head;
+  fixed.decays = {0.5f, 0.9f, 0.99f};
+  AttentionConfig gated = named("gated");
+  gated.gate = Gate::head;
+  AttentionConfig off_by_one = named("off_by_one");
+  off_by_one.positive = PositiveMap::off_by_one;
+  AttentionConfig sink = named("sink");
+  sink.positive = PositiveMap::sink;
+  return {named("softmax"), named("wide"), diff_v1("diff_v1"), diff_v2, shared, grouped, lowrank, fixed, gated,
+          off_by_one,       sink};
+}
+
+const std::vector<AttentionConfig>& presets() {
+  static const std::vector<AttentionConfig> all = make_presets();
+  return all;
+}
+
+Layout layout_of(const AttentionConfig& config, int64_t h, int64_t g) {
+  switch (config.noise) {
+    case NoiseMap::own_keys:
+      if (config.accounting == Accounting::added) return added_layout(h, g);
+      return config.pairs == Pairs::halves ? halves_layout(h, g) : neighbours_layout(h, g);
+    case NoiseMap::shared_keys:
+      return shared_key_layout(h, g);
+    case NoiseMap::grouped:
+      return grouped_layout(h, g, config.ratio);
+    case NoiseMap::none:
+    case NoiseMap::prototypes:
+    case NoiseMap::fixed:
+      break;
+  }
+  return softmax_layout(h, g);
+}
+
+void check(const AttentionConfig& config) {
+  const bool noisy = config.noise != NoiseMap::none;
+  if (noisy != (config.lambda != LambdaRule::none)) {
+    fail(ErrorCode::usage, "attention '{}': a second map and a rule for lambda go together", config.preset);
+  }
+  if (config.low_rank_queries && (config.noise != NoiseMap::own_keys || config.accounting != Accounting::halved)) {
+    fail(ErrorCode::usage, "attention '{}': low-rank queries need halved pairs with keys of their own", config.preset);
+  }
+  if ((config.noise == NoiseMap::prototypes || config.low_rank_queries) && (config.rank < 1 || config.rank > 4096))
+    fail(ErrorCode::usage, "attention '{}': rank {}, expected 1 to 4096", config.preset, config.rank);
+  for (const float decay : config.decays) {
+    if (!(decay > 0 && decay < 1))
+      fail(ErrorCode::usage, "attention '{}': decay {}, expected a number between 0 and 1", config.preset, decay);
+  }
+}
+
+}  // namespace
+
+AttentionConfig preset(std::string_view name) {
+  for (const AttentionConfig& config : presets()) {
+    if (config.preset == name) return config;
+  }
+  fail(ErrorCode::usage, "attention preset '{}' is not known, these are: {}", name, preset_names());
+}
+
+std::string preset_names() {
+  std::string names;
+  for (const AttentionConfig& config : presets()) names += (names.empty() ? "" : ", ") + config.preset;
+  return names;
+}
+
+AttentionConfig at_layer(const AttentionConfig& config, int64_t layer, int64_t layers) {
+  const int64_t last = config.last_layer < 0 ? layers - 1 : config.last_layer;
+  return layer >= config.first_layer && layer <= last ? config : AttentionConfig{};
+}
+
+AttentionShape shape_of(const AttentionConfig& config, int64_t h, int64_t g, int64_t d) {
+  check(config);
+  AttentionShape shape;
+  shape.layout = layout_of(config, h, g);
+  const Layout& layout = shape.layout;
+  const bool wide = config.noise == NoiseMap::own_keys && config.accounting == Accounting::halved;
+  shape.head_dim = d;
+  shape.value_dim = wide ? 2 * d : d;
+  shape.value_width = layout.value_heads * shape.value_dim;
+  shape.query_width = layout.query_heads * d;
+  shape.key_width = layout.key_heads * d;
+  if (config.noise == NoiseMap::grouped) {
+    shape.noise_query_width = (layout.query_heads - h) * d;
+    shape.noise_key_width = (layout.key_heads - g) * d;
+    shape.query_width -= shape.noise_query_width;
+    shape.key_width -= shape.noise_key_width;
+  }
+  if (config.low_rank_queries) {
+    shape.query_width /= 2;
+    shape.key_width /= 2;
+  }
+  const int64_t blocks = shape.value_width / d;
+  shape.value_order.resize(static_cast<size_t>(blocks));
+  std::iota(shape.value_order.begin(), shape.value_order.end(), 0);
+  if (wide && config.pairs == Pairs::halves) {
+    for (int64_t j = 0; j < blocks; ++j)
+      shape.value_order[static_cast<size_t>(j)] = 2 * (j % (blocks / 2)) + j / (blocks / 2);
+  }
+  return shape;
+}
+
+double lambda_init(int64_t layer) {
+  return 0.8 - 0.6 * std::exp(-0.3 * static_cast<double>(layer));
+}
+
+std::vector<ExtraTensor> extra_tensors(const AttentionConfig& config, const AttentionShape& shape, int64_t width) {
+  using Start = ExtraTensor::Start;
+  std::vector<ExtraTensor> tensors;
+  const int64_t outputs = shape.outputs(), d = shape.head_dim, rank = config.state_rank();
+  const auto add = [&](std::string name, std::vector<int64_t> sizes, Start start, bool is_lambda = false) {
+    tensors.push_back({std::move(name), std::move(sizes), start, is_lambda});
+  };
+  switch (config.lambda) {
+    case LambdaRule::depth:
+      for (const char* name : {"lambda_q1", "lambda_k1", "lambda_q2", "lambda_k2"}) add(name, {d}, Start::tenth, true);
+      break;
+    case LambdaRule::token:
+      add("lambda_proj.weight", {outputs, width}, Start::weights, true);
+      break;
+    case LambdaRule::head:
+      add("lambda_logit", {outputs}, Start::zeros, true);
+      break;
+    case LambdaRule::none:
+    case LambdaRule::held:
+      break;
+  }
+  if (config.lambda_gain) add("lambda_gain", {outputs}, Start::zeros, true);
+  if (config.head_norm_affine) add("groupnorm.weight", {shape.value_dim}, Start::ones);
+  if (shape.noise_query_width > 0) {
+    add("noise_q_proj.weight", {shape.noise_query_width, width}, Start::weights);
+    add("noise_k_proj.weight", {shape.noise_key_width, width}, Start::weights);
+  }
+  for (const char* map : {"1", "2"}) {
+    if (!config.low_rank_queries) break;
+    add(std::string("q_down") + map + ".weight", {config.rank, width}, Start::weights);
+    add(std::string("q_up") + map + ".weight", {shape.query_width, config.rank}, Start::weights);
+    add(std::string("k_down") + map + ".weight", {config.rank, width}, Start::weights);
+    add(std::string("k_up") + map + ".weight", {shape.key_width, config.rank}, Start::weights);
+  }
+  if (config.noise == NoiseMap::prototypes) {
+    add("prototypes", {outputs, rank, d}, Start::normal);
+    add("alpha_proj.weight", {outputs * rank, width}, Start::weights);
+  }
+  if (config.noise == NoiseMap::fixed) add("basis_logits", {outputs, rank}, Start::zeros);
+  if (config.gate == Gate::head) add("gate_proj.weight", {outputs, width}, Start::zeros);
+  if (config.positive == PositiveMap::sink) add("sinks", {outputs}, Start::zeros);
+  return tensors;
+}
+
+}  // namespace unchain::attention
