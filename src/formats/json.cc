@@ -8,7 +8,7 @@
 
 namespace unchain::formats {
 
-nlohmann::json parse_json(std::string_view text, const std::string& where, int depth) {
+nlohmann::json parse_json(std::string_view text, const std::string& where, int depth, bool comments) {
   using Event = nlohmann::json::parse_event_t;
   std::vector<std::set<std::string>> keys;  // of the objects that are open
   const auto watch = [&](int level, Event event, nlohmann::json& value) {
@@ -36,7 +36,7 @@ nlohmann::json parse_json(std::string_view text, const std::string& where, int d
     return true;
   };
   try {
-    return nlohmann::json::parse(text, watch);
+    return nlohmann::json::parse(text, watch, true, comments);
   } catch (const nlohmann::json::parse_error& e) {
     if (e.byte > text.size())
       fail(ErrorCode::format,

@@ -8,7 +8,7 @@
 namespace unchain::formats {
 
 // Parses a whole JSON text. `where` names the source in messages. Errors: format (not JSON, not UTF-8, the same key
-// twice in one object, arrays and objects nested deeper than `depth`).
-nlohmann::json parse_json(std::string_view text, const std::string& where, int depth = 32);
+// twice in one object, arrays and objects nested deeper than `depth`). `comments`: // and /* */ are allowed.
+nlohmann::json parse_json(std::string_view text, const std::string& where, int depth = 32, bool comments = false);
 
 }  // namespace unchain::formats

@@ -77,6 +77,9 @@ struct Config {
   int64_t layer_count() const { return static_cast<int64_t>(layers.size()); }
 };
 
+// The configuration that the text of a config.json gives; `where` names it in messages. Errors: format, unsupported.
+Config config_from_json(const std::string& text, const std::string& where);
+
 // Checks that sizes are positive, sane and fit each other; `where` begins the message. Error: format.
 void check(const Config& config, std::string_view where);
 

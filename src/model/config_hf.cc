@@ -204,9 +204,13 @@ Config config_from(const json& root, const std::string& where) {
 
 }  // namespace
 
+Config config_from_json(const std::string& text, const std::string& where) {
+  return config_from(formats::parse_json(text, where), where);
+}
+
 Config config_from_folder(const std::filesystem::path& folder) {
   const std::filesystem::path path = folder / "config.json";
-  return config_from(formats::parse_json(read_text(path, size_t{16} << 20), path.string()), path.string());
+  return config_from_json(read_text(path, size_t{16} << 20), path.string());
 }
 
 }  // namespace unchain::model
