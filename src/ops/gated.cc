@@ -38,9 +38,14 @@ void gated_forward(const Matrix& out, const Matrix& gate, const Matrix& up, Acti
 void gated_backward(const Matrix& d_gate, const Matrix& d_up, const Matrix& d_out, const Matrix& gate, const Matrix& up,
                     Activation activation) {
   for (const Matrix* m : {&d_gate, &d_up, &gate, &up}) {
-    if (m->rows == d_out.rows && m->cols == d_out.cols && (m == &gate || m == &up || m->type == d_gate.type)) continue;
-    fail(ErrorCode::shape, "gate backward: [{}, {}] {} beside d_out [{}, {}]", m->rows, m->cols, info(m->type).name,
-         d_out.rows, d_out.cols);
+    if (m->rows != d_out.rows || m->cols != d_out.cols) {
+      fail(ErrorCode::shape, "gate backward: [{}, {}] beside d_out [{}, {}]", m->rows, m->cols, d_out.rows, d_out.cols);
+    }
+  }
+  if (d_gate.type != d_up.type || gate.type != DType::f32 || up.type != DType::f32 || d_out.type != DType::f32) {
+    fail(ErrorCode::shape,
+         "gate backward: d_gate {}, d_up {} from d_out {}, gate {}, up {}: expected two of one type from f32",
+         info(d_gate.type).name, info(d_up.type).name, info(d_out.type).name, info(gate.type).name, info(up.type).name);
   }
   parallel_ranges(d_out.rows, 8, [&](int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t) {

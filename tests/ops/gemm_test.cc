@@ -68,18 +68,26 @@ struct Gaps {
   int64_t a, b, c;
 };
 
+// Both inputs by rows: [M, K] and [K, N] of the product, or their transposes.
+struct Form {
+  Transpose a, b;
+};
+void multiply(const Matrix& c, const Matrix& a, const Matrix& b, const Form& form, Store store) {
+  form.a == Transpose::yes ? ops::gemm_transposed(c, a, b, store) : ops::gemm(c, a, b, form.b, store);
+}
+
 template <class In, class Out>
-void expect_product(const Sizes& s, Transpose transpose, Store store, const Gaps& gap) {
+void expect_product(const Sizes& s, const Form& form, Store store, const Gaps& gap) {
   SCOPED_TRACE(testing::Message() << "[" << s.m << ", " << s.n << ", " << s.k << "] transposed "
-                                  << (transpose == Transpose::yes) << " accumulate " << (store == Store::accumulate)
-                                  << " gaps " << gap.a << gap.b << gap.c);
-  const bool turned = transpose == Transpose::yes;
-  const Rows<In> a(random_floats(static_cast<size_t>(s.m * s.k), 1), s.m, s.k, gap.a);
+                                  << (form.a == Transpose::yes) << (form.b == Transpose::yes) << " accumulate "
+                                  << (store == Store::accumulate) << " gaps " << gap.a << gap.b << gap.c);
+  const bool turned = form.b == Transpose::yes, turned_a = form.a == Transpose::yes;
+  const Rows<In> a(random_floats(static_cast<size_t>(s.m * s.k), 1), turned_a ? s.k : s.m, turned_a ? s.m : s.k, gap.a);
   const Rows<In> b(random_floats(static_cast<size_t>(s.n * s.k), 2), turned ? s.n : s.k, turned ? s.k : s.n, gap.b);
   const Rows<Out> c(random_floats(static_cast<size_t>(s.m * s.n), 3), s.m, s.n, gap.c);
   const std::vector<double> before = c.values();
-  std::vector<double> expected = ref::matmul(a.values(), b.values(), s.m, s.n, s.k, turned);
-  std::vector<double> size_a = a.values(), size_b = b.values();
+  std::vector<double> size_a = turned_a ? ref::transposed(a.values(), s.k, s.m) : a.values(), size_b = b.values();
+  std::vector<double> expected = ref::matmul(size_a, size_b, s.m, s.n, s.k, turned);
   for (double& x : size_a) x = std::abs(x);
   for (double& x : size_b) x = std::abs(x);
   std::vector<double> tolerance = ref::matmul(size_a, size_b, s.m, s.n, s.k, turned);
@@ -89,7 +97,7 @@ void expect_product(const Sizes& s, Transpose transpose, Store store, const Gaps
     tolerance[i] = static_cast<double>(s.k + 1) * kEpsF32 * (tolerance[i] + std::abs(added));
     if (sizeof(Out) == 2) tolerance[i] += kEpsBf16 * (std::abs(expected[i]) + tolerance[i]);
   }
-  ops::gemm(c.view, a.view, b.view, transpose, store);
+  multiply(c.view, a.view, b.view, form, store);
   EXPECT_TRUE(close_each(c.values(), expected, tolerance));
   EXPECT_TRUE(c.gaps_kept()) << "wrote between the rows";
 }
@@ -97,11 +105,12 @@ void expect_product(const Sizes& s, Transpose transpose, Store store, const Gaps
 template <class In, class Out>
 void expect_products() {
   for (const Sizes& s : kSizes) {
-    for (const Transpose transpose : {Transpose::no, Transpose::yes}) {
+    for (const Form& form :
+         {Form{Transpose::no, Transpose::no}, {Transpose::no, Transpose::yes}, {Transpose::yes, Transpose::no}}) {
       for (const Store store : {Store::overwrite, Store::accumulate}) {
         // One after the other, so that a product that was kept for other gaps would show.
         for (const Gaps& gap : {Gaps{0, 0, 0}, {3, 0, 0}, {0, 3, 0}, {0, 0, 3}, {1, 2, 3}}) {
-          expect_product<In, Out>(s, transpose, store, gap);
+          expect_product<In, Out>(s, form, store, gap);
         }
       }
     }
@@ -121,6 +130,26 @@ TEST(Gemm, Bf16) {
     set_threads(count);
     expect_products<bf16, float>();
     expect_products<bf16, bf16>();
+  }
+  set_threads(0);
+}
+
+TEST(Gemm, TransposedProductsHaveTheSameBitsEachTime) {
+  // Long sums, which the library may split between threads.
+  constexpr int64_t kM = 96, kN = 64, kK = 5000;
+  auto a = random_floats(kM * kK, 1), b = random_floats(kN * kK, 2);
+  for (const int count : {1, 2}) {
+    set_threads(count);
+    std::vector<float> first;
+    for (int repeat = 0; repeat < 5; ++repeat) {
+      std::vector<float> c(kM * kN, 1);
+      ops::gemm_transposed(Matrix(c.data(), kM, kN), Matrix(a.data(), kK, kM), Matrix(b.data(), kK, kN),
+                           Store::accumulate);
+      if (first.empty())
+        first = c;
+      else
+        EXPECT_TRUE(same_bits(c, first));
+    }
   }
   set_threads(0);
 }
@@ -145,7 +174,13 @@ TEST(Gemm, EmptyResultsAreFine) {
   float x = 1;
   ops::gemm(Matrix(&x, 0, 4), Matrix(&x, 0, 3), Matrix(&x, 4, 3), Transpose::yes);
   ops::gemm(Matrix(&x, 4, 0), Matrix(&x, 4, 3), Matrix(&x, 3, 0), Transpose::no);
+  ops::gemm_transposed(Matrix(&x, 0, 4), Matrix(&x, 3, 0), Matrix(&x, 3, 4));
   EXPECT_EQ(x, 1);
+  // A sum of no products is zero, and adds nothing.
+  ops::gemm_transposed(Matrix(&x, 1, 1), Matrix(&x, 0, 1), Matrix(&x, 0, 1), Store::accumulate);
+  EXPECT_EQ(x, 1);
+  ops::gemm_transposed(Matrix(&x, 1, 1), Matrix(&x, 0, 1), Matrix(&x, 0, 1));
+  EXPECT_EQ(x, 0);
 }
 
 TEST(Gemm, SizesThatDoNotFit) {
@@ -159,6 +194,8 @@ TEST(Gemm, SizesThatDoNotFit) {
   expect_error(call(f, f, g, Transpose::no), ErrorCode::shape, {"matrix product"});
   expect_error(call(h, f, g, Transpose::yes), ErrorCode::shape, {"matrix product"});
   expect_error(call(h, f, Matrix(y.data(), 5, 6), Transpose::no), ErrorCode::shape, {"matrix product"});
+  expect_error([&] { ops::gemm_transposed(h, f, g); }, ErrorCode::shape, {"[4, 5]ᵀ x [5, 6] into [4, 6]"});
+  expect_error([&] { ops::gemm_transposed(f, h, f); }, ErrorCode::shape, {"matrix product"});
 }
 
 TEST(Gemm, SaysWhatItRunsOn) {

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "base/thread.h"
+#include "ref/linear.h"
 #include "ref/matmul.h"
 #include "support/compare.h"
 #include "support/random_values.h"
@@ -143,6 +144,91 @@ TEST(Linear, RowsAreIndependentOfTheirNumber) {
   ops::linear_forward(Matrix(few.data(), 3, kOut), Matrix(x.data(), 3, kIn), linear);
   many.resize(few.size());
   EXPECT_TRUE(close(few, widen(many), 2 * kIn * kEpsF32 * kIn * 4));
+}
+
+TEST(Linear, TakesFewRowsInTheWeightsType) {
+  constexpr int64_t kIn = 20, kOut = 9;
+  auto x = to_bf16s(random_floats(3 * kIn, 1)), w = to_bf16s(random_floats(kOut * kIn, 2));
+  std::vector<float> out(3 * kOut);
+  ops::linear_forward(Matrix(out.data(), 3, kOut), Matrix(x.data(), 3, kIn), {Matrix(w.data(), kOut, kIn)});
+  EXPECT_TRUE(close(out, ref::matmul(widen(x), widen(w), 3, kOut, kIn, true), (kIn + 2) * kEpsF32 * kIn * 16));
+}
+
+std::vector<double> sizes_of(std::vector<double> values) {
+  for (double& x : values) x = std::abs(x);
+  return values;
+}
+
+struct BackwardCase {
+  int64_t rows, inputs, outputs;
+  double scale;
+};
+
+template <class T>
+void expect_backward(const BackwardCase& c, ops::Store store, std::vector<T> up, std::vector<T> x, std::vector<T> w) {
+  const auto rows = static_cast<size_t>(c.rows), in = static_cast<size_t>(c.inputs),
+             out = static_cast<size_t>(c.outputs);
+  auto expected = ref::linear_backward(widen(up), widen(x), widen(w), rows, in, out);
+  auto tolerance = ref::linear_backward(sizes_of(widen(up)), sizes_of(widen(x)), sizes_of(widen(w)), rows, in, out);
+  std::vector<float> d_x(rows * in, 0.25f), d_weight(out * in, 0.5f), d_bias(out, 0.75f);
+  const auto finish = [](std::vector<double>& e, std::vector<double>& t, double start, double roundings) {
+    for (size_t i = 0; i < e.size(); ++i) {
+      e[i] += start;
+      t[i] = roundings * kEpsF32 * (t[i] + start);
+    }
+  };
+  // Sums of `outputs` and `rows` products, in any order, and one addition to what was there.
+  const double n = static_cast<double>(rows);
+  finish(expected.d_x, tolerance.d_x, store == ops::Store::accumulate ? 0.25 : 0, static_cast<double>(out) + 1);
+  finish(expected.d_weight, tolerance.d_weight, 0.5, n + 1);
+  finish(expected.d_bias, tolerance.d_bias, 0.75, std::min(n + 1, 65 + n / 64));
+  const Matrix d_y(up.data(), c.rows, c.outputs), input(x.data(), c.rows, c.inputs),
+      weight(w.data(), c.outputs, c.inputs);
+  ops::linear_backward(Matrix(d_x.data(), c.rows, c.inputs), store,
+                       {Matrix(d_weight.data(), c.outputs, c.inputs), d_bias.data()}, d_y, input, weight);
+  EXPECT_TRUE(close_each(d_x, expected.d_x, tolerance.d_x));
+  EXPECT_TRUE(close_each(d_weight, expected.d_weight, tolerance.d_weight));
+  EXPECT_TRUE(close_each(d_bias, expected.d_bias, tolerance.d_bias));
+  // What is not wanted is left out.
+  std::vector<float> alone(out, 0.75f);
+  ops::linear_backward(Matrix(), store, {Matrix(), alone.data()}, d_y, input, weight);
+  EXPECT_TRUE(same_bits(alone, d_bias));
+}
+
+TEST(Linear, Backward) {
+  for (const int count : {1, 2}) {
+    set_threads(count);
+    for (const int64_t rows : {1, 3, 7, 33, 200}) {
+      for (const int64_t inputs : {1, 17, 64}) {
+        for (const int64_t outputs : {1, 15, 130}) {
+          for (const double scale : {0.0, 1.0, 1e10}) {
+            SCOPED_TRACE(testing::Message() << rows << " rows, " << inputs << " -> " << outputs << ", scale " << scale);
+            const auto up = random_floats(static_cast<size_t>(rows * outputs), 1, scale);
+            const auto x = random_floats(static_cast<size_t>(rows * inputs), 2);
+            const auto w = random_floats(static_cast<size_t>(outputs * inputs), 3);
+            for (const ops::Store store : {ops::Store::overwrite, ops::Store::accumulate}) {
+              expect_backward<float>({rows, inputs, outputs, scale}, store, up, x, w);
+              expect_backward<bf16>({rows, inputs, outputs, scale}, store, to_bf16s(up), to_bf16s(x), to_bf16s(w));
+            }
+          }
+        }
+      }
+    }
+  }
+  set_threads(0);
+}
+
+TEST(Linear, BackwardSizesThatDoNotFit) {
+  std::vector<float> x(100);
+  std::vector<bf16> narrow(100);
+  const Matrix d_y(x.data(), 4, 3), in(x.data(), 4, 5), w(x.data(), 3, 5);
+  const auto call = [&](const Matrix& up, const Matrix& input, const Matrix& weight) {
+    return [=] { ops::linear_backward(Matrix(), ops::Store::overwrite, {}, up, input, weight); };
+  };
+  expect_error(call(Matrix(x.data(), 5, 3), in, w), ErrorCode::shape, {"d_y [5, 3]"});
+  expect_error(call(d_y, Matrix(x.data(), 4, 6), w), ErrorCode::shape, {"x [4, 6]"});
+  expect_error(call(d_y, in, Matrix(x.data(), 2, 5)), ErrorCode::shape, {"weight [2, 5]"});
+  expect_error(call(d_y, Matrix(narrow.data(), 4, 5), w), ErrorCode::shape, {"bf16"});
 }
 
 TEST(Linear, StridedRows) {

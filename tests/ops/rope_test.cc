@@ -8,6 +8,7 @@
 #include "ref/rope.h"
 #include "support/compare.h"
 #include "support/random_values.h"
+#include "support/simd_targets.h"
 
 namespace unchain::test {
 namespace {
@@ -48,6 +49,36 @@ TEST(Rope, BothPairings) {
       }
     }
   }
+}
+
+TEST(Rope, BackwardTurnsBack) {
+  on_every_target([] {
+    for (const int64_t width : {2, 4, 10, 30, 32, 34, 64, 100}) {
+      for (const double magnitude : {1.0, 1.5}) {
+        for (const double scale : {0.0, 1.0, 1e10}) {
+          ops::RopeTable table;
+          table.extend(300, frequencies(width, 1e4), magnitude);
+          for (const int64_t position : {0, 1, 299}) {
+            for (const bool neighbours : {false, true}) {
+              SCOPED_TRACE(testing::Message() << width << " at " << position << ", neighbours " << neighbours);
+              auto up = random_floats(static_cast<size_t>(width), 1, scale);
+              auto expected = ref::rope_backward(widen(up), position, 1e4, neighbours);
+              double largest = 0;
+              for (const float v : up) largest = std::max(largest, std::abs(static_cast<double>(v)));
+              for (double& v : expected) v *= magnitude;  // forward scales by it, and so does its transpose
+              const auto pairs = neighbours ? ops::RopePairs::neighbours : ops::RopePairs::halves;
+              std::vector<float> out(up.size());
+              ops::rope_backward(out.data(), up.data(), table, position, pairs);
+              // As forward: 3 roundings of |a| + |b|.
+              EXPECT_TRUE(close(out, expected, 3 * kEpsF32 * 2 * largest * magnitude));
+              ops::rope_backward(up.data(), up.data(), table, position, pairs);
+              EXPECT_TRUE(same_bits(up, out)) << "in place";
+            }
+          }
+        }
+      }
+    }
+  });
 }
 
 TEST(Rope, TablesGrowWithoutChanging) {

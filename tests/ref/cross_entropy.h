@@ -57,8 +57,9 @@ inline CrossEntropyGradients cross_entropy_backward(const CrossEntropyCase& c, c
   for (size_t t = 0; t < c.rows; ++t) {
     if (c.targets[t] < 0) continue;
     const std::vector<double> z = logits_row(c, hidden, head, bias, t);
+    const double log_sum = nll(z, 0) + z[0];
     for (size_t v = 0; v < c.vocabulary; ++v) {
-      const double p = std::exp(-nll(z, v)), hit = v == static_cast<size_t>(c.targets[t]) ? 1 : 0;
+      const double p = std::exp(z[v] - log_sum), hit = v == static_cast<size_t>(c.targets[t]) ? 1 : 0;
       const double up = c.weights[t] * (p - hit) * (c.cap > 0 ? 1 - z[v] / c.cap * (z[v] / c.cap) : 1);
       g.d_logits[t * c.vocabulary + v] = up;
       g.d_bias[v] += up;

@@ -22,4 +22,13 @@ inline std::vector<double> matmul(const std::vector<double>& a, const std::vecto
   return c;
 }
 
+// [cols, rows] from x[rows, cols].
+inline std::vector<double> transposed(const std::vector<double>& x, int64_t rows, int64_t cols) {
+  std::vector<double> out(x.size());
+  for (int64_t i = 0; i < rows; ++i) {
+    for (int64_t j = 0; j < cols; ++j) out[static_cast<size_t>(j * rows + i)] = x[static_cast<size_t>(i * cols + j)];
+  }
+  return out;
+}
+
 }  // namespace unchain::ref
