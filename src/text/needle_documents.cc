@@ -76,6 +76,7 @@ NeedleDocuments::Document NeedleDocuments::compose(std::string_view filler, cons
                                                    const std::vector<double>& places,
                                                    const std::vector<size_t>& asked) const {
   std::vector<size_t> wanted;
+  wanted.reserve(places.size());
   for (const double place : places) wanted.push_back(static_cast<size_t>(place * static_cast<double>(filler.size())));
   std::string text = insert_needles(filler, options_.form, needles, wanted).text;
   std::vector<ByteSpan> answers;

@@ -27,6 +27,7 @@ struct Splits {
 // The third with the smallest hashes is for tests; each part keeps the order of `all`.
 Splits split_by_hash(const std::vector<std::string>& all) {
   std::vector<uint64_t> hashes;
+  hashes.reserve(all.size());
   for (const std::string& name : all) hashes.push_back(hash_number(0, hash_bytes(name)));
   std::vector<uint64_t> sorted = hashes;
   std::sort(sorted.begin(), sorted.end());

@@ -115,8 +115,9 @@ INSTANTIATE_TEST_SUITE_P(Forms, NeedleDocumentsTest, testing::Values(NeedleForm:
 
 TEST(NeedleSchedule, CountDoublesOverTheRise) {
   const NeedleDocuments four(own_tokenizer(), {.count = 4, .rise = 0.3}, 512);
-  const auto at = [](const NeedleDocuments& documents, std::vector<double> places) {
+  const auto at = [](const NeedleDocuments& documents, const std::vector<double>& places) {
     std::vector<int64_t> counts;
+    counts.reserve(places.size());
     for (const double place : places) counts.push_back(documents.needles_at(place));
     return counts;
   };

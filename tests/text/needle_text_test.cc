@@ -181,14 +181,18 @@ TEST(HaystackTest, NeutralSentencesComeAllBeforeOneComesAgain) {
   const Haystack haystack;
   Haystack::Run run(haystack, Rng(2)), same(haystack, Rng(2)), other(haystack, Rng(3));
   bool differs = false;
+  std::set<std::vector<std::string_view>> orders;
   for (int pass = 0; pass < 3; ++pass) {
     std::set<std::string_view> seen;
+    std::vector<std::string_view> order;
     for (size_t i = 0; i < count; ++i) {
       const std::string_view unit = run.next();
       EXPECT_EQ(unit, same.next());
       differs = differs || unit != other.next();
       seen.insert(unit);
+      order.push_back(unit);
     }
+    EXPECT_TRUE(orders.insert(order).second);
     EXPECT_EQ(seen.size(), count);
   }
   EXPECT_TRUE(differs);

@@ -71,6 +71,14 @@ TEST(Vocabulary, FixedPiecesAndSettings) {
   EXPECT_EQ(t->encode(" 1234;").size(), 6u);  // a blank, four digits, a semicolon
 }
 
+TEST(Vocabulary, DigitsStayAloneHoweverOftenTheyMeet) {
+  std::string text = read_file(kVocabulary + "/text.txt");
+  for (int i = 0; i < 500; ++i) text += "\nyear 1984, 1984 and 1984x";
+  const auto t = trained({text}, 450);
+  EXPECT_EQ(t->encode(" 1984").size(), 5u);
+  EXPECT_EQ(t->encode("1984x1984").size(), 9u);
+}
+
 TEST(Vocabulary, AnyBytesComeBack) {
   const auto t = own_tokenizer();
   std::string all;
