@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "bench.h"
+#include "ops/adamw.h"
 #include "ops/gated.h"
 #include "ops/rms_norm.h"
 
@@ -53,16 +54,41 @@ int main(int argc, char** argv) {
     const Matrix in(x.data(), rows, width), other(up.data(), rows, width), result(out.data(), rows, width);
     ops::rms_norm_forward(result, {}, in, weight.data(), 1e-5f);
     check_rms_norm(result, in, weight.data());
+    Buffer<float> more(count), inverse(static_cast<size_t>(rows));
+    Buffer<bf16> narrow(count);
+    const Matrix gradient(more.data(), rows, width);
+    std::fill(more.data(), more.data() + count, 0.0f);
+    ops::RmsNormWorkspace workspace;
+    ops::rms_norm_forward(result, {inverse.data()}, in, weight.data(), 1e-5f);
+    // The optimizer's numbers: value, both moments and the gradient, of a matrix of this size.
+    std::vector<float> value(count), first(count), second(count);
+    const auto norm_backward = [&] {
+      ops::rms_norm_backward(gradient, value.data(), workspace, other, {inverse.data()}, in, weight.data());
+    };
+    const auto optimize = [&] {
+      ops::adamw_step({value, first, second, narrow.span()}, {up.data(), count}, 3, 1, {.weight_decay = 0.1});
+    };
+    const auto gate_backward = [&] { ops::gated_backward(result, gradient, other, in, other, ops::Activation::silu); };
+    double total = 0;
     const double bytes = 4.0 * static_cast<double>(count);
     std::vector<bench::Row> table = {
         {"copy", 2 * bytes, [&] { std::copy(x.data(), x.data() + count, out.data()); }, {}},
         {"rms_norm", 2 * bytes, [&] { ops::rms_norm_forward(result, {}, in, weight.data(), 1e-5f); }, {}},
         {"silu gate", 3 * bytes, [&] { ops::gated_forward(result, in, other, ops::Activation::silu); }, {}},
         {"gelu gate", 3 * bytes, [&] { ops::gated_forward(result, in, other, ops::Activation::gelu_tanh); }, {}},
+        {"rms_norm back", 4 * bytes, norm_backward, {}},
+        {"silu back", 5 * bytes, gate_backward, {}},
+        {"adamw", 7.5 * bytes, optimize, {}},
+        {"sum squares",
+         bytes,
+         [&] {
+           total += ops::sum_squares({x.data(), count});
+         },
+         {}},
     };
     bench::time_by_turns(table, repeats);
     for (const bench::Row& row : table) {
-      std::printf("%-10s median %8.4f ms  (%.4f to %.4f)  %6.1f GB/s\n", row.name.c_str(), row.median() * 1e3,
+      std::printf("%-13s median %8.4f ms  (%.4f to %.4f)  %6.1f GB/s\n", row.name.c_str(), row.median() * 1e3,
                   row.best() * 1e3, row.worst() * 1e3, row.flops / row.median() * 1e-9);
     }
   } catch (const Error& error) {
