@@ -151,4 +151,8 @@ nlohmann::json hugging_face_config(const Config& config, const std::string& dtyp
   return json;
 }
 
+std::string config_json(const Config& config) {
+  return hugging_face_config(config, "float32").dump(2) + "\n";
+}
+
 }  // namespace unchain::model

@@ -18,6 +18,9 @@ std::vector<formats::GgufEntry> gguf_metadata(const Config& config, const std::s
 // Error: unsupported for rotary frequencies that the form cannot say.
 nlohmann::json hugging_face_config(const Config& config, const std::string& dtype);
 
+// The text of the config.json of a folder with f32 weights. Error: as hugging_face_config().
+std::string config_json(const Config& config);
+
 // general.file_type of a GGUF file whose matrices have this type.
 uint32_t gguf_file_type(DType type);
 

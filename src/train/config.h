@@ -1,0 +1,71 @@
+// What a training run is told: one JSON file with the sections model, data and train (docs/training.md lists all keys).
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+namespace unchain::train {
+
+struct NeedleKeys {
+  double share = 0;
+  std::string form = "pair";
+  int64_t count = 4;
+  int64_t filler = 0;
+  double rise = 0.1;
+  double filler_rise = 0;
+};
+
+struct DataKeys {
+  std::vector<std::string> train, valid;
+  std::string vocabulary;
+  bool separate_documents = false;
+  NeedleKeys needles;
+};
+
+struct TrainKeys {
+  int64_t tokens = 0;  // of the whole run
+  int64_t context = 256;
+  int64_t batch_tokens = 8192;  // of a step, over all ranks
+  int64_t micro_batch = 8;      // rows of a rank that are computed at once
+  double learning_rate = 3e-3, min_learning_rate = 3e-4;
+  std::string schedule = "cosine";
+  double warmup = 0.03;  // of the run
+  double weight_decay = 0.1;
+  std::vector<double> betas = {0.9, 0.95};
+  double clip = 1;
+  bool recompute = false;
+  std::string dtype;  // empty: the fastest in hardware
+  int64_t seed = 0;
+  int64_t evaluate_every = 200, save_every = 200, keep = 2;
+
+  int64_t rows() const { return batch_tokens / context; }  // of a step
+  int64_t steps() const { return (tokens + batch_tokens - 1) / batch_tokens; }
+};
+
+struct RunConfig {
+  nlohmann::json model;  // keys of a config.json
+  DataKeys data;
+  TrainKeys train;
+};
+
+// Reads a file: JSON with comments; a key "extends" names another file, beside this one, whose values hold where this
+// one is silent. Then each of `settings` ("train.learning_rate=1e-3"; the value is JSON, or a string without quotes)
+// replaces one value. Errors: io; format (no JSON); usage (a key that there is not, with the nearest one; a value of
+// the wrong type or out of range; a setting without '='; what is missing).
+RunConfig read_config(const std::filesystem::path& path, const std::vector<std::string>& settings);
+
+// The same from a text; `where` names it. "extends" is looked for in `folder`.
+RunConfig parse_config(const std::string& text, const std::string& where, const std::vector<std::string>& settings = {},
+                       const std::filesystem::path& folder = {});
+
+// Every key with its value.
+nlohmann::ordered_json to_json(const RunConfig& config);
+
+// The first key ("train.clip") in which two resolved configurations differ; empty if they agree. Keys that change no
+// weight are left out: recompute, evaluate_every, save_every, keep.
+std::string first_difference(const nlohmann::ordered_json& a, const nlohmann::ordered_json& b);
+
+}  // namespace unchain::train
