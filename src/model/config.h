@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "attention/family.h"
 #include "ops/gated.h"
 #include "ops/rope.h"
 
@@ -70,6 +71,8 @@ struct Config {
   float attention_cap = 0;
   float logit_cap = 0;
   bool tied = false;
+  float initializer_range = 0.02f;  // standard deviation of new weights
+  attention::AttentionConfig attention;
   ops::RopePairs pairs = ops::RopePairs::halves;
   std::vector<RopeConfig> ropes;
   std::vector<LayerConfig> layers;

@@ -68,4 +68,7 @@ class Trainable {
   std::unique_ptr<Implementation> implementation_;
 };
 
+// Numbers that a model of this configuration trains, the tied embedding once. Errors: as Trainable.
+int64_t parameter_count(const Config& config);
+
 }  // namespace unchain::model
