@@ -2,14 +2,15 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "base/check.h"
 #include "base/thread.h"
+#include "ops/embedding.h"
 #include "ops/gated.h"
 #include "ops/gemm.h"
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
+#include "ops/rows.h"
 #include "simd/kernels.h"
 
 namespace unchain::model {
@@ -110,7 +111,6 @@ void Context::store_keys_and_values(int64_t index, const Matrix& key, const Matr
   const Layer& layer = model_->layers[static_cast<size_t>(index)];
   const ops::RopeTable& rope = ropes_[c.layers[static_cast<size_t>(index)].rope];
   const attention::HeadRows keys = cached(index, Part::keys), values = cached(index, Part::values);
-  const auto width = static_cast<size_t>(c.head_dim);
   parallel_ranges(key.rows, 8, [&](int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t) {
       if (!layer.key_norm.empty()) {
@@ -119,16 +119,10 @@ void Context::store_keys_and_values(int64_t index, const Matrix& key, const Matr
       }
       for (int64_t g = 0; g < c.kv_heads; ++g) {
         float* k = key.f32(t) + g * c.head_dim;
-        const float* v = value.f32(t) + g * c.head_dim;
+        float* v = value.f32(t) + g * c.head_dim;
         ops::rope_forward(k, k, rope, position_ + t, c.pairs);
-        const Matrix to_key = keys.rows(g, position_ + t, 1), to_value = values.rows(g, position_ + t, 1);
-        if (model_->dtype == DType::bf16) {
-          simd::convert(k, to_key.bf16s(), width);
-          simd::convert(v, to_value.bf16s(), width);
-        } else {
-          std::copy_n(k, width, to_key.f32());
-          std::copy_n(v, width, to_value.f32());
-        }
+        ops::copy_rows(keys.rows(g, position_ + t, 1), Matrix(k, 1, c.head_dim));
+        ops::copy_rows(values.rows(g, position_ + t, 1), Matrix(v, 1, c.head_dim));
       }
     }
   });
@@ -141,7 +135,6 @@ void Context::value_norms(int64_t index, int64_t keys) {
   ops::Linear output = model_->layers[static_cast<size_t>(index)].output;
   output.bias = nullptr;
   const attention::HeadRows cache = cached(index, Part::values);
-  const auto width = static_cast<size_t>(c.head_dim);
   value_norm_.reserve(static_cast<size_t>(c.heads * keys));
   reserve_activations(std::min(keys, kFeedForwardRows));
   Buffer<float> written(static_cast<size_t>(std::min(keys, kFeedForwardRows) * c.width));
@@ -150,17 +143,8 @@ void Context::value_norms(int64_t index, int64_t keys) {
       const int64_t count = std::min(kFeedForwardRows, keys - first);
       const Matrix alone = activations(count, c.heads * c.head_dim), product(written.data(), count, c.width);
       const Matrix values = cache.rows(h * c.kv_heads / c.heads, first, count);
-      const auto bytes = static_cast<size_t>(alone.cols * info(alone.type).bytes);
-      for (int64_t j = 0; j < count; ++j) {
-        if (alone.type == DType::bf16) {
-          std::memset(static_cast<void*>(alone.bf16s(j)), 0, bytes);
-          std::copy_n(values.bf16s(j), width, alone.bf16s(j) + h * c.head_dim);
-        } else {
-          std::memset(alone.f32(j), 0, bytes);
-          values.type == DType::bf16 ? simd::convert(values.bf16s(j), alone.f32(j) + h * c.head_dim, width)
-                                     : simd::scaled(values.f32(j), 1.0f, alone.f32(j) + h * c.head_dim, width);
-        }
-      }
+      ops::fill_zero(alone);
+      ops::copy_rows(alone.col_range(h * c.head_dim, c.head_dim), values);
       ops::linear_forward(product, alone, output);
       for (int64_t j = 0; j < count; ++j) {
         value_norm_[static_cast<size_t>(h * keys + first + j)] =
@@ -275,16 +259,7 @@ void Context::extend(std::span<const int32_t> ids, int64_t keep, const attention
                        c.ropes[r].frequencies(c.head_dim), 1.0);
   }
   Rows step{Matrix(hidden_.data(), rows, c.width), position_, 0};
-  for (int64_t t = 0; t < rows; ++t) {
-    const int32_t id = ids[static_cast<size_t>(t)];
-    float* row = step.hidden.f32(t);
-    if (model_->embedding.type == DType::bf16) {
-      simd::convert(model_->embedding.bf16s(id), row, static_cast<size_t>(c.width));
-      simd::scale(row, c.embedding_scale, static_cast<size_t>(c.width));
-    } else {
-      simd::scaled(model_->embedding.f32(id), c.embedding_scale, row, static_cast<size_t>(c.width));
-    }
-  }
+  ops::embedding_forward(step.hidden, model_->embedding, ids, c.embedding_scale);
   for (int64_t i = 0; i < c.layer_count(); ++i) {
     // After the last layer's keys and values only the kept rows matter.
     if (i == c.layer_count() - 1) step.first = rows - kept;
