@@ -4,14 +4,11 @@
 #include "analysis/maps_file.h"
 #include "analysis/results_json.h"
 #include "base/check.h"
-#include "base/file.h"
 #include "base/thread.h"
-#include "cli/interrupt.h"
-#include "cli/program.h"
+#include "cli/result_folder.h"
 #include "cli/text_source.h"
 #include "eval/windows.h"
 #include "model/context.h"
-#include "report/page.h"
 #include "report/table.h"
 #include "unchain/version.h"
 
@@ -54,28 +51,8 @@ void write_outputs(const Common& common, const Options& options, const analysis:
   header.command = "analyze";
   header.version = UNCHAIN_VERSION;
   const nlohmann::json json = analysis::results_json(results, selection, header);
-  const std::filesystem::path folder = options.out;
-  write_text(folder / "results.json", json.dump(1) + "\n");
-  report::PageOptions page;
-  page.plotly = report::find_plotly(program_folder());
-  report::write_page(folder / "report.html", json, analysis::page_extras(results), page);
-  if (page.plotly.empty())
-    std::fprintf(stderr, "warning: plotly.min.js was not found, so the page has tables only; run tools/setup plotly\n");
-  print_result(common, json,
-               summary_table(results) + fmt::format("\nfigures  {}\npage     {}\n", (folder / "results.json").string(),
-                                                    (folder / "report.html").string()));
-}
-
-// The folder, into which both files can be written.
-void make_folder(const std::string& path) {
-  std::error_code error;
-  std::filesystem::create_directories(path, error);
-  if (error || !std::filesystem::is_directory(path))
-    fail(ErrorCode::io, "{}: cannot make the folder: {}", path, error ? error.message() : "a file has that name");
-  for (const char* name : {"results.json", "report.html"}) {
-    check_writable(std::filesystem::path(path) / name);
-    remove_if_interrupted(std::filesystem::path(path) / name);
-  }
+  const std::string files = write_results(options.out, json, analysis::page_extras(results));
+  print_result(common, json, summary_table(results) + "\n" + files);
 }
 
 // Maps come without model and text: of the options only those of measuring and of output make sense with them.
@@ -94,7 +71,7 @@ void refuse_beside_maps(const CLI::App& command) {
 void run_maps(const Common& common, const Options& options) {
   const auto selection = analysis::parse_selection(options.metrics);
   const analysis::MapsFile file = analysis::MapsFile::open(options.maps);
-  make_folder(options.out);
+  make_result_folder(options.out);
   analysis::AnalysisOptions settings;
   settings.selection = selection;
   settings.seed = common.seed;
@@ -159,7 +136,7 @@ void run_model(const Common& common, const TextSource& source, Options options) 
   }
   const auto windows = make_windows(text, bos, options);
   warn_beyond_context(file, options.window, fmt::format("--window {}", options.window));
-  make_folder(options.out);
+  make_result_folder(options.out);
   const auto model = model::load(file, common.type());
   const model::Config& c = model->config;
   analysis::AnalysisOptions settings;
@@ -194,16 +171,7 @@ void run_model(const Common& common, const TextSource& source, Options options) 
               {"bos", bos >= 0},
               {"seed", common.seed},
               {"seconds", seconds}});
-  const nlohmann::json about = {{"name", std::filesystem::path(common.model).filename().string()},
-                                {"architecture", c.architecture->name},
-                                {"attention", "softmax"},
-                                {"parameters", model->parameters()},
-                                {"layers", c.layer_count()},
-                                {"heads", c.heads},
-                                {"kv_heads", c.kv_heads},
-                                {"head_dim", c.head_dim},
-                                {"vocabulary", c.vocabulary}};
-  write_outputs(common, options, analyzer.results(), selection, {"", "", run, about});
+  write_outputs(common, options, analyzer.results(), selection, {"", "", run, describe_model(common, *model)});
 }
 
 }  // namespace

@@ -86,5 +86,7 @@ void add_analyze(CLI::App& app);
 void add_capture(CLI::App& app);
 void add_export(CLI::App& app);
 void add_vocabulary(CLI::App& app);
+void add_needle(CLI::App& app);
+void add_choice(CLI::App& app);
 
 }  // namespace unchain::cli
