@@ -18,7 +18,8 @@ namespace {
 struct Watch {
   std::mutex mutex;
   std::set<std::filesystem::path> outputs;
-  std::atomic<bool> ending = false;
+  std::atomic<bool> ending = false, gentle = false;
+  std::atomic<int> signal = 0;  // that came while gentle
 };
 
 // Never destroyed: the thread lives until the process ends.
@@ -27,18 +28,29 @@ Watch& watch() {
   return watch;
 }
 
+[[noreturn]] void end_by(int signal) {
+  sigset_t signals;
+  ::sigemptyset(&signals);
+  ::sigaddset(&signals, signal);
+  std::signal(signal, SIG_DFL);
+  ::pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
+  ::raise(signal);  // to this thread, which has it unblocked, not to the one that waits
+  ::_exit(128 + signal);
+}
+
 void wait_for(sigset_t signals) {
   int signal = 0;
   if (::sigwait(&signals, &signal) != 0) return;
+  if (watch().gentle.exchange(false)) {
+    watch().signal = signal;
+    if (::sigwait(&signals, &signal) != 0) return;
+  }
   watch().ending = true;
   {
     const std::lock_guard lock(watch().mutex);
     for (const std::filesystem::path& output : watch().outputs) remove_unfinished(output);
   }
-  std::signal(signal, SIG_DFL);
-  ::pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
-  ::kill(::getpid(), signal);
-  ::_exit(128 + signal);
+  end_by(signal);
 }
 
 }  // namespace
@@ -63,6 +75,18 @@ void watch_interrupts() {
 void remove_if_interrupted(const std::filesystem::path& output) {
   const std::lock_guard lock(watch().mutex);
   watch().outputs.insert(output);
+}
+
+void interrupt_gently() {
+  watch().gentle = true;
+}
+
+bool interrupted() {
+  return watch().signal != 0;
+}
+
+void end_interrupted() {
+  end_by(watch().signal);
 }
 
 void wait_if_interrupted() {

@@ -15,4 +15,11 @@ void remove_if_interrupted(const std::filesystem::path& output);
 // Does not return once a signal is ending the program: the failures that come of its removals are no news.
 void wait_if_interrupted();
 
+// From here on the first signal does nothing but make interrupted() true; the second ends the program as ever.
+void interrupt_gently();
+bool interrupted();
+
+// Ends the program as the signal that came would have ended it. Only after interrupted().
+[[noreturn]] void end_interrupted();
+
 }  // namespace unchain::cli

@@ -185,9 +185,11 @@ void Progress::show(size_t done, size_t total) {
   last_ = now;
   shown_ = true;
   const double seconds = std::chrono::duration<double>(now - start_).count();
-  const double left = seconds * static_cast<double>(total - done) / static_cast<double>(std::max<size_t>(done, 1));
-  const double rate = static_cast<double>(done) * units_ / std::max(seconds, 1e-9);
-  const std::string state = fmt::format("{}: {}/{}, {:.0f} {}/s, {:.0f} s left", what_, done, total, rate, unit_, left);
+  const double here = static_cast<double>(std::max<size_t>(done - begin_, 1));
+  const double left = seconds * static_cast<double>(total - done) / here;
+  const double rate = here * units_ / std::max(seconds, 1e-9);
+  const std::string state =
+      fmt::format("{}: {}/{}, {}{:.0f} {}/s, {:.0f} s left", what_, done, total, note_, rate, unit_, left);
   if (!terminal_) {
     std::fprintf(stderr, "%s\n", state.c_str());
     return;

@@ -67,6 +67,10 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
   void show(size_t done, size_t total);
+  // What `show` says besides, for example the loss.
+  void note(std::string text) { note_ = std::move(text); }
+  // The count at which the work of this call begins: what was done before took no time of it.
+  void begin_at(size_t done) { begin_ = done; }
 
  private:
   std::string what_, unit_;
@@ -74,6 +78,8 @@ class Progress {
   bool terminal_;
   std::chrono::steady_clock::time_point start_, last_;
   bool shown_ = false;
+  std::string note_;
+  size_t begin_ = 0;
 };
 
 // Each command adds itself to the program; the options live as long as the program does.
@@ -86,6 +92,7 @@ void add_analyze(CLI::App& app);
 void add_capture(CLI::App& app);
 void add_export(CLI::App& app);
 void add_vocabulary(CLI::App& app);
+void add_train(CLI::App& app);
 void add_needle(CLI::App& app);
 void add_choice(CLI::App& app);
 

@@ -5,9 +5,7 @@
 #include <csignal>
 #include <cstdio>
 #include <new>
-#include <numeric>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "base/check.h"
@@ -19,7 +17,6 @@
 #include "simd/kernels.h"
 
 namespace unchain::cli {
-namespace {
 
 int exit_status(ErrorCode code) {
   switch (code) {
@@ -39,19 +36,7 @@ int exit_status(ErrorCode code) {
   return 1;
 }
 
-// Letters to insert, remove or replace to make one word of the other.
-size_t distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), size_t{0});
-  for (size_t i = 0; i < a.size(); ++i) {
-    size_t corner = row[0]++;
-    for (size_t j = 0; j < b.size(); ++j) {
-      const size_t other = std::min(row[j], row[j + 1]) + 1;
-      corner = std::exchange(row[j + 1], std::min(other, corner + (a[i] != b[j])));
-    }
-  }
-  return row.back();
-}
+namespace {
 
 // Error: usage, with the nearest command, if the program has none of this name.
 void check_command(const CLI::App& app, const std::string& word) {
@@ -59,7 +44,7 @@ void check_command(const CLI::App& app, const std::string& word) {
   for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
     const std::string& name = command->get_name();
     if (name == word) return;
-    if (nearest.empty() || distance(word, name) < distance(word, nearest)) nearest = name;
+    if (nearest.empty() || formats::edit_distance(word, name) < formats::edit_distance(word, nearest)) nearest = name;
   }
   fail(ErrorCode::usage, "'{}' is no command; did you mean '{}'? 'unchain --help' lists all", formats::printable(word),
        nearest);
@@ -93,7 +78,7 @@ int run(int argc, char** argv) {
       "'unchain COMMAND --help' lists the options of a command.\nExit status: 0 done, 1 internal error, 2 usage, 3 "
       "input, 4 unsupported, 5 numeric.");
   for (const auto add : {add_inspect, add_tokenize, add_logits, add_generate, add_perplexity, add_analyze, add_capture,
-                         add_export, add_vocabulary, add_needle, add_choice})
+                         add_export, add_vocabulary, add_train, add_needle, add_choice})
     add(app);
   try {
     if (argc < 2) fail(ErrorCode::usage, "give a command; 'unchain --help' lists them");

@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <numeric>
+#include <utility>
+#include <vector>
 
 namespace unchain::formats {
 
@@ -52,6 +55,19 @@ std::string printable(std::string_view text) {
     text.remove_prefix(used);
   }
   return out;
+}
+
+size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (size_t i = 0; i < a.size(); ++i) {
+    size_t corner = row[0]++;
+    for (size_t j = 0; j < b.size(); ++j) {
+      const size_t other = std::min(row[j], row[j + 1]) + 1;
+      corner = std::exchange(row[j + 1], std::min(other, corner + (a[i] != b[j])));
+    }
+  }
+  return row.back();
 }
 
 std::string describe_start(std::span<const std::byte> bytes) {

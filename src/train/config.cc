@@ -4,9 +4,8 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <numeric>
+#include <map>
 #include <set>
-#include <utility>
 
 #include "base/check.h"
 #include "base/file.h"
@@ -71,20 +70,6 @@ const std::set<std::string> kAttentionKeys = {"preset", "pairs",      "accountin
                                               "layers", "calibrated", "lambda_gain", "head_norm",
                                               "rank",   "ratio",      "decays",      "gate"};
 
-// Letters to insert, remove or replace to make one word of the other.
-size_t distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), size_t{0});
-  for (size_t i = 0; i < a.size(); ++i) {
-    size_t corner = row[0]++;
-    for (size_t j = 0; j < b.size(); ++j) {
-      const size_t other = std::min(row[j], row[j + 1]) + 1;
-      corner = std::exchange(row[j + 1], std::min(other, corner + (a[i] != b[j])));
-    }
-  }
-  return row.back();
-}
-
 void check_keys(const json& object, const std::string& section, const std::set<std::string>& known,
                 const std::string& where) {
   const std::string prefix = section.empty() ? "" : section + ".";
@@ -94,7 +79,7 @@ void check_keys(const json& object, const std::string& section, const std::set<s
     if (known.contains(key)) continue;
     const auto nearest =
         std::min_element(known.begin(), known.end(), [&, name = std::string_view(key)](const auto& a, const auto& b) {
-          return distance(name, a) < distance(name, b);
+          return formats::edit_distance(name, a) < formats::edit_distance(name, b);
         });
     fail(ErrorCode::usage, "{}: {}{} is no key; did you mean {}{}? docs/training.md lists all", where, prefix,
          formats::printable(key), prefix, *nearest);

@@ -149,7 +149,7 @@ void Run::begin(const MakeLearner& make) {
   comm_.barrier();
   if (has_run) resume();
   if (first()) metrics_->truncate_to_step(state_.step);
-  if (first() && options_.on_start) options_.on_start(*learner_);
+  if (first() && options_.on_start) options_.on_start(model);
 }
 
 void Run::resume() {

@@ -24,7 +24,7 @@ struct RunOptions {
   // The metrics of each step, as they go to metrics.jsonl; on the first rank.
   std::function<void(const nlohmann::ordered_json& metrics)> on_step;
   std::function<void(const std::string& note)> on_note;  // for the user: resumed, spikes
-  std::function<void(Learner&)> on_start;                // before the first step
+  std::function<void(const model::Config&)> on_start;    // before the first step
 };
 
 struct RunResult {

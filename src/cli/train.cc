@@ -1,0 +1,206 @@
+#include "train/run.h"
+
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <fstream>
+#include <thread>
+
+#include "base/check.h"
+#include "base/thread.h"
+#include "cli/interrupt.h"
+#include "cli/options.h"
+#include "cli/program.h"
+#include "ops/gemm.h"
+#include "simd/kernels.h"
+#include "unchain/version.h"
+
+namespace unchain::cli {
+namespace {
+
+struct Options {
+  std::string config;
+  std::vector<std::string> settings;
+  std::string out;
+  bool resume = false, recompute = false;
+};
+
+std::string processor_name() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    const size_t colon = line.find(": ");
+    if (line.starts_with("model name") && colon != std::string::npos) return line.substr(colon + 2);
+  }
+  return "unknown";
+}
+
+nlohmann::ordered_json machine() {
+  return {{"version", UNCHAIN_VERSION},
+          {"processor", processor_name()},
+          {"processors", std::thread::hardware_concurrency()},
+          {"threads", threads()},
+          {"isa", simd::target_name()},
+          {"products", ops::gemm_backend()}};
+}
+
+void say(const std::string& text) {
+  std::fprintf(stderr, "%s\n", text.c_str());
+}
+
+// The parameters of these sizes with another attention, beside those of the model itself.
+std::string beside(const model::Config& config, const attention::AttentionConfig& other, int64_t count) {
+  model::Config changed = config;
+  changed.attention = other;
+  const int64_t others = model::parameter_count(changed);
+  return fmt::format("{} ({:+.2f} %)", others, 100 * (static_cast<double>(count) / static_cast<double>(others) - 1));
+}
+
+void describe_model(const model::Config& config) {
+  const int64_t count = model::parameter_count(config);
+  std::string text = fmt::format("{}: {} parameters", config.attention.preset, count);
+  if (!config.attention.is_softmax()) text += "; softmax " + beside(config, attention::preset("softmax"), count);
+  if (config.attention.noise == attention::NoiseMap::own_keys && !config.attention.low_rank_queries) {
+    attention::AttentionConfig other = config.attention;
+    const bool halved = other.accounting == attention::Accounting::halved;
+    other.accounting = halved ? attention::Accounting::added : attention::Accounting::halved;
+    text += fmt::format("; with {} {}", halved ? "a second group added" : "heads halved", beside(config, other, count));
+  }
+  say(text);
+}
+
+nlohmann::json finite(double value) {
+  return std::isfinite(value) ? nlohmann::json(value) : nlohmann::json();
+}
+
+void print(const Common& common, const Options& options, const train::RunConfig& config, const train::RunResult& r,
+           int64_t ranks) {
+  nlohmann::json result = describe_run(common, common.type());
+  result.update({{"folder", options.out},
+                 {"config", train::to_json(config)},
+                 {"ranks", ranks},
+                 {"step", r.step},
+                 {"steps", r.steps},
+                 {"finished", !r.stopped},
+                 {"tokens", r.tokens},
+                 {"loss_nats", finite(r.loss_nats)},
+                 {"perplexity", finite(r.perplexity)},
+                 {"bits_per_byte", finite(r.bits_per_byte)},
+                 {"spikes", r.spikes},
+                 {"tokens_per_s", r.tokens_per_s},
+                 {"memory_bytes", train::peak_memory_bytes()}});
+  const bool valid = std::isfinite(r.bits_per_byte);
+  print_result(
+      common, result,
+      fmt::format("steps          {} of {}, {} tokens\nloss           {:.6f} nats a token ({})\nperplexity     "
+                  "{:.4f}\n{}speed          {:.0f} tokens/s, {}\n{}          {}\n",
+                  r.step, r.steps, r.tokens, r.loss_nats, valid ? "validation text" : "last step", r.perplexity,
+                  valid ? fmt::format("bits a byte    {:.4f}\n", r.bits_per_byte) : "", r.tokens_per_s,
+                  info(common.type()).name, r.stopped ? "saved" : "model",
+                  r.stopped ? options.out + "/checkpoints" : options.out + "/model"));
+}
+
+// True: stopped by a signal, all saved.
+bool train_as(dist::Comm& comm, Common common, const Options& options) {
+  const bool first = comm.rank() == 0;
+  if (!first) common.json.clear();
+  prepare(common);
+  train::RunConfig config = train::read_config(options.config, options.settings);
+  if (!common.dtype.empty()) config.train.dtype = common.dtype;
+  if (config.train.dtype.empty()) config.train.dtype = info(model::default_dtype()).name;
+  common.dtype = config.train.dtype;
+  config.train.recompute |= options.recompute;
+
+  std::unique_ptr<Progress> progress;
+  int64_t begin = -1;
+  train::RunOptions run;
+  run.out = options.out;
+  run.resume = options.resume;
+  run.machine = machine();
+  run.stop = interrupted;
+  run.on_note = say;
+  run.on_start = describe_model;
+  run.on_step = [&](const nlohmann::ordered_json& metrics) {
+    const int64_t step = metrics["step"];
+    if (!progress) {
+      progress = std::make_unique<Progress>("step", "tokens", static_cast<double>(config.train.batch_tokens));
+      begin = step;
+      progress->begin_at(static_cast<size_t>(begin));
+    }
+    const auto valid = metrics.find("valid_loss_nats");
+    if (valid != metrics.end()) {
+      say(fmt::format("step {}: {:.4f} nats a token on the validation text, perplexity {:.3f}", step,
+                      valid->get<double>(), metrics["valid_perplexity"].get<double>()));
+    }
+    progress->note(fmt::format("loss {:.4f}, ", metrics["loss_nats"].get<double>()));
+    progress->show(static_cast<size_t>(step), static_cast<size_t>(config.train.steps()));
+  };
+  remove_if_interrupted(std::filesystem::path(options.out) / "model");
+  interrupt_gently();
+  const train::RunResult result = train::run(config, run, comm);
+  progress.reset();
+  if (first) print(common, options, config, result, comm.ranks());
+  if (result.stopped && first) {
+    say(fmt::format("stopped after step {} of {}, all saved; the same command with --resume goes on", result.step,
+                    result.steps));
+  }
+  return result.stopped;
+}
+
+// One rank's failure ends all. What fails on every rank is told by the first.
+void abort_all(dist::Comm& comm, const std::string& message, int status) {
+  if (comm.rank() > 0) std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  std::fprintf(stderr, "unchain: rank %ld: %s\n", static_cast<long>(comm.rank()), message.c_str());
+  std::fflush(stderr);
+  comm.abort(status);
+}
+
+void run(const Common& common, const Options& options) {
+  const auto comm = dist::connect();
+  bool stopped = false;
+  if (comm->ranks() == 1) {
+    stopped = train_as(*comm, common, options);
+  } else {
+    try {
+      stopped = train_as(*comm, common, options);
+    } catch (const Error& error) {
+      abort_all(*comm, error.what(), exit_status(error.code()));
+    } catch (const std::exception& error) {
+      abort_all(*comm, error.what(), exit_status(ErrorCode::internal));
+    }
+  }
+  if (stopped && interrupted()) end_interrupted();
+}
+
+}  // namespace
+
+void add_train(CLI::App& app) {
+  auto* command = app.add_subcommand(
+      "train", "train a model from scratch; 'mpirun -n K unchain train …' spreads each step over K processes");
+  auto common = std::make_shared<Common>();
+  auto options = std::make_shared<Options>();
+  command->add_option("config", options->config, "configuration: JSON with comments, keys as in docs/training.md")
+      ->required()
+      ->type_name("CONFIG.json");
+  command
+      ->add_option("--set", options->settings,
+                   "one value in place of the file's, as in --set train.learning_rate=1e-3; may be given often")
+      ->type_name("KEY=VALUE")
+      ->group("Run");
+  command->add_option("-o,--out", options->out, "run folder: model/, checkpoints/, metrics.jsonl, run.json")
+      ->required()
+      ->type_name("DIR")
+      ->group("Output");
+  command
+      ->add_flag("--resume", options->resume,
+                 "go on from the newest checkpoint in the folder; without one, begin there")
+      ->group("Run");
+  command
+      ->add_flag("--recompute", options->recompute,
+                 "keep less of the forward pass and compute it again: less memory, a third more time")
+      ->group("Run");
+  add_compute(*command, *common);
+  add_output(*command, *common);
+  command->callback([common, options] { run(*common, *options); });
+}
+
+}  // namespace unchain::cli
