@@ -112,7 +112,19 @@ bool shrink(json& extras) {
   return true;
 }
 
-std::string make_title(const json& results, const std::string& title) {
+// What differs between the pages of the commands.
+struct Kind {
+  std::string_view command, title, intervals;
+};
+constexpr Kind kAnalysis = {
+    "analyze", "Attention of ",
+    "Layers, heads and tokens are counted from 0. An interval is the 95 % bootstrap interval of "
+    "the mean over windows; one window has none."};
+constexpr Kind kNeedle = {"needle", "Needles found by ",
+                          "Layers and heads are counted from 0. Intervals of accuracy are 95 % Wilson intervals, those "
+                          "of attention 95 % bootstrap intervals of the mean over samples; one sample has none."};
+
+std::string make_title(const Kind& kind, const json& results, const std::string& title) {
   if (!title.empty()) return title;
   const auto text = [&](const char* part, const char* key) {
     const json& group = results.contains(part) ? results[part] : json();
@@ -121,10 +133,10 @@ std::string make_title(const json& results, const std::string& title) {
   for (const auto& [part, key] :
        {std::pair{"model", "name"}, std::pair{"settings", "model"}, std::pair{"model", "architecture"}}) {
     if (std::string name = text(part, key); !name.empty()) {
-      return "Attention of " + std::filesystem::path(name).filename().string();
+      return std::string(kind.title) + std::filesystem::path(name).filename().string();
     }
   }
-  return "Attention maps";
+  return kind.command == kNeedle.command ? "Needles" : "Attention maps";
 }
 
 }  // namespace
@@ -147,12 +159,15 @@ void write_page(const std::filesystem::path& html, const json& results, const js
                 const PageOptions& options) {
   if (!results.is_object())
     fail(ErrorCode::usage, "report: results is {}, expected a JSON object", results.type_name());
-  const std::string title = escape_html(make_title(results, options.title));
+  const Kind& kind = results.value("command", json()) == kNeedle.command ? kNeedle : kAnalysis;
+  const std::string title = escape_html(make_title(kind, results, options.title));
   const std::string plotly = pack_plotly(options.plotly);
   json kept = extras.is_object() ? extras : json::object();
   while (true) {
     const std::string data = pack({{"results", results}, {"extras", kept}});
     const std::string page = fill(files::kPageHtml, {{"title", title},
+                                                     {"command", kind.command},
+                                                     {"intervals", kind.intervals},
                                                      {"style", files::kPageCss},
                                                      {"data", data},
                                                      {"plotly", plotly},
@@ -160,6 +175,7 @@ void write_page(const std::filesystem::path& html, const json& results, const js
                                                      {"theme", files::kThemeJs},
                                                      {"figures", files::kFiguresJs},
                                                      {"maps", files::kMapsJs},
+                                                     {"needle", files::kNeedleJs},
                                                      {"page", files::kPageJs}});
     if (page.size() < kPageLimit) return write_text(html, page);
     if (!shrink(kept)) {

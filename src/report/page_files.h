@@ -5,6 +5,6 @@
 
 namespace unchain::report::files {
 
-extern const std::string_view kPageHtml, kPageCss, kMeasuresJs, kThemeJs, kFiguresJs, kMapsJs, kPageJs;
+extern const std::string_view kPageHtml, kPageCss, kMeasuresJs, kThemeJs, kFiguresJs, kMapsJs, kNeedleJs, kPageJs;
 
 }  // namespace unchain::report::files

@@ -27,6 +27,8 @@ const kMeasures = {
   induction_mass: ["Induction mass", "Content", "share", "The share of a row's weight on keys j whose preceding token is the row's token and which hold the token to predict; rows that have such a key only."],
   cosine_distance: ["Cosine distance of heads", "Layer", "fraction", "1 − cosine of two heads' maps over visible entries, mean over all pairs of heads of the layer: 0 is the same map."],
   cka: ["CKA of head outputs", "Layer", "fraction", "Linear centred kernel alignment (unbiased) of two heads' outputs, mean over pairs: 1 is the same up to rotation and scale, 0 is unrelated; the estimate can be a little negative."],
+  accuracy: ["Accuracy", "Needles", "share", "Questions answered right / questions asked. An answer is right if its first whole run of digits is the number. Intervals are 95 % Wilson intervals."],
+  attention_on_answer: ["Attention on the answer", "Needles", "share", "Σ|P| on the tokens of the number / Σ|P| in the row that predicts the number's first digit."],
   lambda: ["λ", "Layer", "fraction", "The weight of the noise map that is taken off the positive map."],
 };
 
@@ -97,7 +99,7 @@ function formatMeasured(value, unit) {
   if (!hasInterval(value)) return text;
   const more = formatValue(value.low, unit) === formatValue(value.high, unit) ? 2 : 0;
   const [low, high] = [formatValue(value.low, unit, more), formatValue(value.high, unit, more)];
-  if (low === high) return `${text} (the same in every window)`;
+  if (low === high) return `${text} (the same in every ${intervalUnit})`;
   const sign = unit === "share" ? "\u00a0%" : unit === "nats" ? "\u00a0nats" : "";
   return `${text} (95\u00a0% interval ${low.endsWith(sign) && high.endsWith(sign) ? low.slice(0, low.length - sign.length) : low} to ${high})`;
 }
@@ -111,18 +113,18 @@ function readMeasure(stored) {
   return {mean, median: finite(stored.median), low: finite(stored.low), high: finite(stored.high)};
 }
 
-// One window gives a mean, but nothing to take an interval from.
-const kNoInterval = "one window: no interval";
+// What intervals are taken over: one window (or sample) gives a mean, but nothing to take an interval from.
+let intervalUnit = "window";
 const hasInterval = (value) => value !== null && value.low !== null && value.high !== null;
 
 // For the end of a sentence about these values.
 function intervalNote(values) {
-  return values.length && !values.some(hasInterval) ? " One window: no interval." : "";
+  return values.length && !values.some(hasInterval) ? ` One ${intervalUnit}: no interval.` : "";
 }
 
 // The columns of a table that show the intervals of these values, if they have any; else what its caption says.
 function intervalColumns(values) {
-  if (!values.some(hasInterval)) return {names: [], cells: () => [], note: kNoInterval};
+  if (!values.some(hasInterval)) return {names: [], cells: () => [], note: `one ${intervalUnit}: no interval`};
   return {names: ["interval low", "interval high"], cells: (value) => [value?.low ?? null, value?.high ?? null], note: ""};
 }
 

@@ -3,7 +3,6 @@
 // ("yes" when all is drawn), data-pictures (how many), data-errors (texts of script errors), data-overflow.
 
 const root = document.documentElement;
-const sections = [kOverview, kMass, kMap, kDistributions, kRank, kSpectra, kLayers];
 const errors = [];
 
 function note(error) {
@@ -199,28 +198,42 @@ function everything(report) {
   return {name: "all-figures", columns: ["layer", "head", "measure", "mean", "median", ...interval.names], rows, note: interval.note, most: 3000};
 }
 
-function fillHead(report) {
+function fillHead(page, report) {
   const {results} = report;
   const object = (value) => (value !== null && typeof value === "object" ? value : {});
-  const plural = (count, name) => `${count} ${name}${count === 1 ? "" : "s"}`;
-  const windows = Array.isArray(results.windows) ? results.windows : [];
-  document.getElementById("subtitle").textContent = `${plural(report.layers.length, "layer")}, ${plural(report.pairs.length, "head")}` +
-    (windows.length ? ` · ${plural(windows.length, "window")} of up to ${Math.max(...windows)} tokens` : "");
+  document.getElementById("subtitle").textContent = page.subtitle(report);
   document.getElementById("facts").append(...factList("Model", object(results.model)), ...factList("Settings", object(results.settings)),
     ...factList("Run", {command: results.command, version: results.version, schema: results.schema}));
-  const lines = summarySentences(report);
-  document.getElementById("summary").append(...(lines.length ? lines : ["These results hold no measured heads."]).map((line) => el("li", {}, line)));
+  const lines = page.summary(report);
+  document.getElementById("summary").append(...(lines.length ? lines : [page.empty]).map((line) => el("li", {}, line)));
 }
 
-function fillFigures(report) {
+function fillFigures({figures: {title, open, table: tableOf, sentence, keys}}, report) {
   const table = tableDetails(false);
-  table.details.firstChild.textContent = "All figures, one line a layer, head and measure";
-  const figures = everything(report);
+  table.details.firstChild.textContent = open;
+  const figures = tableOf(report);
   table.fill(figures);
-  const about = el("details", {}, el("summary", {}, "All definitions"), ...definitions([...report.layerKeys, ...report.keys], "").slice(2));
+  const about = el("details", {}, el("summary", {}, "All definitions"), ...definitions(keys(report), "").slice(2));
   return el("section", {class: "picture", id: "figures", "aria-labelledby": "figures-title"},
-    el("div", {}, el("h2", {id: "figures-title"}, "All figures"), el("p", {class: "sentence"}, `${figures.rows.length} measured values.`), about), table.details);
+    el("div", {}, el("h2", {id: "figures-title"}, title), el("p", {class: "sentence"}, sentence(figures)), about), table.details);
 }
+
+const kAnalysisPage = {
+  unit: "window",
+  sections: [kOverview, kMass, kMap, kDistributions, kRank, kSpectra, kLayers],
+  subtitle(report) {
+    const plural = (count, name) => `${count} ${name}${count === 1 ? "" : "s"}`;
+    const windows = Array.isArray(report.results.windows) ? report.results.windows : [];
+    return `${plural(report.layers.length, "layer")}, ${plural(report.pairs.length, "head")}` +
+      (windows.length ? ` · ${plural(windows.length, "window")} of up to ${Math.max(...windows)} tokens` : "");
+  },
+  summary: summarySentences,
+  empty: "These results hold no measured heads.",
+  figures: {
+    title: "All figures", open: "All figures, one line a layer, head and measure", table: everything,
+    sentence: (table) => `${table.rows.length} measured values.`, keys: (report) => [...report.layerKeys, ...report.keys],
+  },
+};
 
 let views = [];
 const drawAll = () => Promise.all(views.map((view) => view.draw().catch(note)));
@@ -240,10 +253,12 @@ async function start() {
       "(from the PyPI package plotly, folder plotly/package_data) into share/unchain beside the program, or name its folder in UNCHAIN_SHARE, and run the analysis again.");
   }
   const report = new Report(JSON.parse(await inflate("data")));
-  fillHead(report);
-  views = sections.map((picture) => new View(report, picture));
-  document.getElementById("content").append(...views.map((view) => view.element), fillFigures(report));
-  document.getElementById("contents").append(...[...sections, {id: "figures", title: "All figures"}].map(({id, title}) => el("li", {}, el("a", {href: `#${id}`}, title))));
+  const page = report.results.command === "needle" ? kNeedlePage : kAnalysisPage;
+  intervalUnit = page.unit;
+  fillHead(page, report);
+  views = page.sections.map((picture) => new View(report, picture));
+  document.getElementById("content").append(...views.map((view) => view.element), fillFigures(page, report));
+  document.getElementById("contents").append(...[...page.sections, {id: "figures", title: page.figures.title}].map(({id, title}) => el("li", {}, el("a", {href: `#${id}`}, title))));
   setUpTheme(drawAll);
   await drawAll();
   let timer = 0;
