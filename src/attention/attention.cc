@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
-#include "simd/kernels.h"
+#include "ops/rows.h"
 
 namespace unchain::attention {
 namespace {
@@ -14,6 +14,9 @@ struct Call {
   const SignedConfig& config;
   AttentionWorkspace& workspace;
   const TapContext& tap;
+  const StateCall* state;
+
+  bool has_noise() const { return state || config.layout.has_second_map(); }
 };
 
 template <class Tap, class Body>
@@ -36,7 +39,7 @@ MapPanel show(const Call& call, int64_t first, int64_t rows) {
   shown.row_stride = call.in.keys();
   shown.head_stride = kPanelRows * shown.row_stride;
   shown.positive = call.workspace.positive.data();
-  if (call.config.layout.has_second_map()) {
+  if (call.has_noise()) {
     shown.noise = call.workspace.noise.data();
     shown.lambda = call.workspace.lambda.data();
     for (int64_t o = 0; o < outputs; ++o) {
@@ -52,45 +55,25 @@ MapPanel show(const Call& call, int64_t first, int64_t rows) {
 void forward_tapped(const Call& call) {
   const auto size = static_cast<size_t>(call.config.layout.output_heads() * kPanelRows * call.in.keys());
   call.workspace.positive.reserve(size);
-  if (call.config.layout.has_second_map()) {
+  if (call.has_noise()) {
     call.workspace.noise.reserve(size);
     call.workspace.lambda.reserve(static_cast<size_t>(call.config.layout.output_heads() * kPanelRows));
   }
   for (int64_t first = 0; first < call.in.rows; first += kPanelRows) {
     MapPanel shown = show(call, first, std::min(kPanelRows, call.in.rows - first));
     signed_softmax_maps(shown, first, call.in, call.config, call.workspace.kernel);
+    if (call.state) state_noise_maps(shown, call.state->noise, call.in.first_row);
     each_that_wants(call.tap.taps->editors, call.tap.layer, [&](Editor& editor) { editor.edit_maps(shown); });
     each_that_wants(call.tap.taps->observers, call.tap.layer, [&](Observer& observer) { observer.on_maps(shown); });
     signed_softmax_apply(call.out, shown, first, call.in, call.config, call.workspace.kernel);
   }
 }
 
-// Hands the outputs to the taps as f32, and takes back what editors made of them.
-void show_outputs(const Matrix& out, const Call& call) {
-  const auto width = static_cast<size_t>(out.cols);
-  Buffer<float> panel(static_cast<size_t>(kPanelRows) * width);
-  for (int64_t first = 0; first < out.rows; first += kPanelRows) {
-    OutputPanel shown{call.tap.layer,
-                      static_cast<int>(call.config.layout.output_heads()),
-                      call.in.first_row + first,
-                      std::min(kPanelRows, out.rows - first),
-                      call.in.v.width,
-                      panel.data(),
-                      out.cols};
-    const bool narrow = out.type == DType::bf16;
-    for (int64_t r = 0; r < shown.rows; ++r) {
-      float* row = shown.output + r * shown.row_stride;
-      narrow ? simd::convert(out.bf16s(first + r), row, width) : simd::scaled(out.f32(first + r), 1.0f, row, width);
-    }
-    each_that_wants(call.tap.taps->editors, call.tap.layer, [&](Editor& editor) { editor.edit_outputs(shown); });
-    each_that_wants(call.tap.taps->observers, call.tap.layer, [&](Observer& observer) { observer.on_outputs(shown); });
-    for (int64_t r = 0; r < shown.rows; ++r) {
-      const float* row = shown.output + r * shown.row_stride;
-      narrow ? simd::convert(row, out.bf16s(first + r), width) : simd::scaled(row, 1.0f, out.f32(first + r), width);
-    }
-  }
-  each_that_wants(call.tap.taps->observers, call.tap.layer,
-                  [&](Observer& observer) { observer.end_layer(call.tap.layer); });
+// The state moves on over the rows of this call, its output goes to `out`.
+void take_state_off(const Call& call, const HeadRows& out) {
+  StateNoise noise = call.state->noise;
+  for (NoiseRows* gates : {&noise.take, &noise.keep}) gates->data += call.in.first_row * gates->row_stride;
+  state_noise_forward(out, call.state->states, nullptr, noise, call.in, call.config.layout, call.workspace.state);
 }
 
 }  // namespace
@@ -103,18 +86,44 @@ bool TapContext::active() const {
 }
 
 void attention_forward(const Matrix& out, const SignedInputs& in, const SignedConfig& config,
-                       AttentionWorkspace& workspace, const TapContext& tap) {
+                       AttentionWorkspace& workspace, const TapContext& tap, const StateCall* state) {
   const int64_t outputs = config.layout.output_heads();
-  if (out.rows != in.rows || outputs < 1 || out.cols != outputs * in.v.width || in.sequences != 1) {
+  if (out.rows != in.rows || outputs < 1 || out.cols != outputs * in.v.width || in.sequences != 1 ||
+      (state && out.type != DType::f32)) {
     fail(ErrorCode::shape, "attention: out [{}, {}] does not fit {} rows of {} heads of {}", out.rows, out.cols,
          in.sequences * in.rows, outputs, in.v.width);
   }
   const HeadRows heads = HeadRows::side_by_side(out, outputs);
-  if (!tap.active()) return signed_softmax_forward(heads, {}, in, config, workspace.kernel);
+  const Call call{heads, in, config, workspace, tap, state};
   if (in.rows == 0) return;
-  const Call call{heads, in, config, workspace, tap};
+  if (!tap.active()) {
+    signed_softmax_forward(heads, {}, in, config, workspace.kernel);
+    if (state) take_state_off(call, heads);
+    return;
+  }
   forward_tapped(call);
-  show_outputs(out, call);
+  if (!state) return;
+  // The maps have done the work; the state must still move on.
+  workspace.thrown_away.reserve(static_cast<size_t>(out.rows * out.cols));
+  const Matrix nowhere(workspace.thrown_away.data(), out.rows, out.cols);
+  ops::fill_zero(nowhere);
+  take_state_off(call, HeadRows::side_by_side(nowhere, outputs));
+}
+
+void show_outputs(const Matrix& out, int64_t outputs, int64_t first_row, const TapContext& tap) {
+  if (!tap.active()) return;
+  Buffer<float> panel(static_cast<size_t>(kPanelRows * out.cols));
+  for (int64_t first = 0; first < out.rows; first += kPanelRows) {
+    const int64_t rows = std::min(kPanelRows, out.rows - first);
+    OutputPanel shown{tap.layer, static_cast<int>(outputs), first_row + first, rows, out.cols / outputs, panel.data(),
+                      out.cols};
+    const Matrix copy(panel.data(), rows, out.cols), part = out.row_range(first, rows);
+    ops::copy_rows(copy, part);
+    each_that_wants(tap.taps->editors, tap.layer, [&](Editor& editor) { editor.edit_outputs(shown); });
+    each_that_wants(tap.taps->observers, tap.layer, [&](Observer& observer) { observer.on_outputs(shown); });
+    ops::copy_rows(part, copy);
+  }
+  each_that_wants(tap.taps->observers, tap.layer, [&](Observer& observer) { observer.end_layer(tap.layer); });
 }
 
 }  // namespace unchain::attention

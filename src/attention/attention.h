@@ -3,6 +3,7 @@
 
 #include "attention/maps.h"
 #include "attention/signed_softmax.h"
+#include "attention/state_noise.h"
 
 namespace unchain::attention {
 
@@ -15,15 +16,27 @@ struct TapContext {
   bool active() const;
 };
 
+// Noise that is a state (state_noise.h), beside or in place of a second softmax map.
+struct StateCall {
+  StateNoise noise;         // gates of positions 0, 1, 2 …; alpha of the rows of this call
+  float* states = nullptr;  // [O, R, W]: u of the position in front of the first row, and of the last on return
+};
+
 // Memory of one call that the next one uses again; with taps it grows to O(O · panel · keys).
 struct AttentionWorkspace {
   SignedWorkspace kernel;
-  Buffer<float> positive, noise, lambda;
+  StateWorkspace state;
+  Buffer<float> positive, noise, lambda, thrown_away;
 };
 
-// out[T, O·W] (f32 or bf16) of one text: signed_softmax_forward(), whose shapes, accuracy and errors hold; with taps,
-// panel by panel, editors change the maps and outputs, then observers look. Errors: also whatever a tap throws.
+// out[T, O·W] (f32 or bf16; f32 with a state) of one text: signed_softmax_forward(), whose shapes, accuracy and errors
+// hold, then state_noise_forward(). With taps, panel by panel, editors change the maps, then observers look; outputs
+// are shown by show_outputs(). Errors: also whatever a tap throws.
 void attention_forward(const Matrix& out, const SignedInputs& in, const SignedConfig& config,
-                       AttentionWorkspace& workspace, const TapContext& tap = {});
+                       AttentionWorkspace& workspace, const TapContext& tap = {}, const StateCall* state = nullptr);
+
+// Hands outputs out[T, O·W], of rows from position first_row on, to the taps as f32, takes back what editors made of
+// them, and tells that the layer has ended. Without an active tap nothing happens.
+void show_outputs(const Matrix& out, int64_t outputs, int64_t first_row, const TapContext& tap);
 
 }  // namespace unchain::attention

@@ -166,28 +166,30 @@ void backward_head(const Call& call, const StateGradients& gradients, const Head
 }  // namespace
 
 void prototype_gates(const NoiseRows& take, const NoiseRows& keep, const NoiseRows& scores, double* log_sums,
-                     const SignedInputs& in, int64_t outputs, int64_t rank) {
+                     const double* before, const SignedInputs& in, int64_t outputs, int64_t rank) {
   parallel_for(in.sequences * outputs, [&](int64_t task) {
     const int64_t sequence = task / outputs, head = task % outputs;
-    std::vector<double> own(static_cast<size_t>(rank));
-    double* sums = log_sums ? log_sums + task * rank : own.data();
+    std::vector<double> sums(static_cast<size_t>(rank));
+    if (before) std::copy_n(before + task * rank, rank, sums.data());
     for (int64_t t = 0; t < in.rows; ++t) {
       const int64_t row = sequence * in.rows + t;
-      const bool anew = begins(in, sequence, t) || (t == 0 && !log_sums);
+      const bool anew = begins(in, sequence, t) || (t == 0 && !before);
       for (int64_t m = 0; m < rank; ++m) {
         const double score = static_cast<double>(scores.at(row, head)[m]);
+        double& sum = sums[static_cast<size_t>(m)];
         if (anew) {
-          sums[m] = score;
+          sum = score;
           keep.at(row, head)[m] = std::isfinite(score) ? 0.0f : static_cast<float>(score - score);
           take.at(row, head)[m] = 1;
           continue;
         }
-        const double x = score - sums[m], small = std::exp(-std::abs(x));
+        const double x = score - sum, small = std::exp(-std::abs(x));
         const auto less = static_cast<float>(small / (1 + small)), more = static_cast<float>(1 / (1 + small));
-        sums[m] = std::max(score, sums[m]) + std::log1p(small);
+        sum = std::max(score, sum) + std::log1p(small);
         keep.at(row, head)[m] = x >= 0 ? less : more;
         take.at(row, head)[m] = x >= 0 ? more : less;
       }
+      if (log_sums) std::copy_n(sums.data(), rank, log_sums + (row * outputs + head) * rank);
     }
   });
 }
@@ -233,20 +235,20 @@ void state_noise_backward(const StateGradients& gradients, const HeadRows& d_out
   });
 }
 
-void state_noise_maps(const MapPanel& panel, int64_t first, const StateNoise& noise) {
+void state_noise_maps(const MapPanel& panel, const StateNoise& noise, int64_t alpha_first) {
   parallel_for(panel.heads, [&](int64_t head) {
     std::vector<float> weights(static_cast<size_t>(panel.keys));
     for (int64_t r = 0; r < panel.rows; ++r) {
       std::fill_n(panel.noise_row(static_cast<int>(head), r), panel.keys, 0.0f);
     }
     for (int64_t m = 0; m < noise.rank; ++m) {
-      for (int64_t t = 0; t < first + panel.rows; ++t) {
+      for (int64_t t = 0; t < panel.first_row + panel.rows; ++t) {
         const auto seen = static_cast<size_t>(t);
         simd::scale(weights.data(), noise.keep.at(t, head)[m], seen);
         weights[seen] = noise.take.at(t, head)[m];
-        if (t < first) continue;
-        simd::axpy(panel.noise_row(static_cast<int>(head), t - first), noise.alpha.at(t, head)[m], weights.data(),
-                   seen + 1);
+        if (t < panel.first_row) continue;
+        simd::axpy(panel.noise_row(static_cast<int>(head), t - panel.first_row),
+                   noise.alpha.at(t - alpha_first, head)[m], weights.data(), seen + 1);
       }
     }
   });

@@ -27,11 +27,11 @@ struct StateNoise {
   NoiseRows take, keep, alpha;
 };
 
-// Gates of prototypes from their scores s = scale · p_m·k̃_j, [.., O, R] side by side (take may be where the scores
-// are). log_sums[O·R] (nullptr: begin anew) is L after the rows before, and is brought up to date; a row whose start is
-// its own position begins anew, whatever came before. `rows` of each of `sequences` texts.
+// Gates of prototypes from their scores s = scale · p_m·k̃_j, [.., O, R] (take may be where the scores are). log_sums
+// [.., O, R] side by side (nullptr: not wanted) becomes L of every row; `before` [sequences, O, R] is L of the row in
+// front of the first (nullptr: there is none). A row whose start is its own position begins anew, whatever came before.
 void prototype_gates(const NoiseRows& take, const NoiseRows& keep, const NoiseRows& scores, double* log_sums,
-                     const SignedInputs& in, int64_t outputs, int64_t rank);
+                     const double* before, const SignedInputs& in, int64_t outputs, int64_t rank);
 
 // Gates of fixed rows, the same for all heads: the first token, the uniform row, then each decay γ with weights
 // ∝ γ^{i−j}; positions count from the document's start. take, keep [.., 2 + decays].
@@ -59,8 +59,8 @@ void state_noise_backward(const StateGradients& gradients, const HeadRows& d_out
                           const StateNoise& noise, const SignedInputs& in, const Layout& layout,
                           StateWorkspace& workspace);
 
-// noise rows first … first + rows − 1 of one text as a map [O, rows, keys] in panel.noise: for taps. Needs the gates of
-// all positions 0 … , so in.first_row must be 0.
-void state_noise_maps(const MapPanel& panel, int64_t first, const StateNoise& noise);
+// The noise map of a panel's rows, [O, rows, keys] in panel.noise, for taps. Gates are those of positions 0, 1, 2 …;
+// alpha's row 0 is that of position alpha_first.
+void state_noise_maps(const MapPanel& panel, const StateNoise& noise, int64_t alpha_first);
 
 }  // namespace unchain::attention

@@ -35,26 +35,50 @@ Context::Context(std::shared_ptr<const Transformer> model, int64_t capacity)
   if (capacity < 1 || capacity > (int64_t{1} << 28))
     fail(ErrorCode::usage, "context: {} positions, expected 1 to 2^28", capacity);
   const Config& c = model_->config;
-  const int64_t bytes = byte_count(model_->dtype, {c.layer_count(), c.kv_heads, capacity, 2, c.head_dim});
-  cache_ = allocate_large(static_cast<size_t>(bytes));
+  int64_t numbers = 0;
+  states_.resize(model_->layers.size());
+  for (size_t i = 0; i < model_->layers.size(); ++i) {
+    const Member& member = model_->layers[i].attention;
+    cache_offset_.push_back(numbers);
+    numbers += capacity * (member.shape.layout.key_heads * c.head_dim + member.shape.value_width);
+    if (!member.family.has_state()) continue;
+    const int64_t rank = member.family.state_rank(), outputs = member.shape.outputs();
+    const bool own = member.family.noise == attention::NoiseMap::prototypes;
+    states_[i].take.reserve(static_cast<size_t>(capacity * rank * (own ? outputs : 1)));
+    states_[i].keep.reserve(static_cast<size_t>(capacity * rank * (own ? outputs : 1)));
+    states_[i].log_sums.reserve(static_cast<size_t>(own ? capacity * outputs * rank : 0));
+    states_[i].means.reserve(static_cast<size_t>(outputs * rank * member.shape.value_dim));
+  }
+  cache_ = allocate_large(static_cast<size_t>(numbers * info(model_->dtype).bytes));
   ropes_.resize(c.ropes.size());
 }
 
 attention::HeadRows Context::cached(int64_t layer, Part part) {
-  const Config& c = model_->config;
-  const int64_t numbers = c.kv_heads * capacity_ * c.head_dim;
-  std::byte* begin = cache_.get() + (2 * layer + (part == Part::values ? 1 : 0)) * numbers * info(model_->dtype).bytes;
-  return {begin, model_->dtype, c.kv_heads, c.head_dim, capacity_ * c.head_dim, c.head_dim};
+  const attention::AttentionShape& shape = model_->layers[static_cast<size_t>(layer)].attention.shape;
+  const int64_t keys = shape.layout.key_heads * capacity_ * shape.head_dim;
+  const bool is_keys = part == Part::keys;
+  const int64_t width = is_keys ? shape.head_dim : shape.value_dim;
+  std::byte* begin =
+      cache_.get() + (cache_offset_[static_cast<size_t>(layer)] + (is_keys ? 0 : keys)) * info(model_->dtype).bytes;
+  return {begin, model_->dtype,     is_keys ? shape.layout.key_heads : shape.layout.value_heads,
+          width, capacity_ * width, width};
 }
 
 void Context::reserve(int64_t rows) {
   const Config& c = model_->config;
   const int64_t block = std::min(rows, kFeedForwardRows);
-  hidden_.reserve(static_cast<size_t>(rows * c.width));
-  query_.reserve(static_cast<size_t>(rows * c.heads * c.head_dim));
-  key_value_.reserve(static_cast<size_t>(rows * 2 * c.kv_heads * c.head_dim));
-  projected_.reserve(static_cast<size_t>(rows * c.width));
+  const auto numbers = [rows](int64_t width) { return static_cast<size_t>(rows * width); };
+  hidden_.reserve(numbers(c.width));
+  projected_.reserve(numbers(c.width));
   gate_up_.reserve(static_cast<size_t>(block * 2 * c.feed_forward));
+  for (const Layer& layer : model_->layers) {
+    const attention::AttentionShape& shape = layer.attention.shape;
+    query_.reserve(numbers(shape.layout.query_heads * c.head_dim));
+    key_.reserve(numbers(shape.layout.key_heads * c.head_dim));
+    value_.reserve(numbers(shape.value_width));
+    lambda_.reserve(numbers(shape.outputs()));
+    if (!layer.attention.is_plain()) output_.reserve(numbers(shape.output_width()));
+  }
   reserve_activations(rows);
 }
 
@@ -62,8 +86,10 @@ void Context::reserve(int64_t rows) {
 void Context::reserve_activations(int64_t rows) {
   const Config& c = model_->config;
   const int64_t block = std::min(rows, kFeedForwardRows);
+  int64_t widest = c.width;
+  for (const Layer& layer : model_->layers) widest = std::max(widest, layer.attention.shape.output_width());
   const auto count = [&](int64_t n) {
-    return static_cast<size_t>(std::max({n * c.width, n * c.heads * c.head_dim, std::min(n, block) * c.feed_forward}));
+    return static_cast<size_t>(std::max(n * widest, std::min(n, block) * c.feed_forward));
   };
   // Even bf16 models take a few rows in f32, see ops::activation_type().
   const bool narrow = model_->dtype == DType::bf16;
@@ -88,63 +114,55 @@ void Context::norm(const Matrix& out, const Matrix& x, const Vector& weight, int
   }
 }
 
-void Context::prepare_queries(int64_t index, const Matrix& query, int64_t first_position) {
+// The norm of each head, where the model has one, then rotary position; heads lie side by side in rows.
+void Context::rotate(int64_t index, const Matrix& heads, const Vector& head_norm, int64_t first_position) {
   const Config& c = model_->config;
-  const Layer& layer = model_->layers[static_cast<size_t>(index)];
   const ops::RopeTable& rope = ropes_[c.layers[static_cast<size_t>(index)].rope];
-  parallel_ranges(query.rows, 8, [&](int64_t begin, int64_t end) {
+  parallel_ranges(heads.rows, 8, [&](int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t) {
-      if (!layer.query_norm.empty()) {
-        const Matrix heads(query.f32(t), c.heads, c.head_dim);
-        ops::rms_norm_forward(heads, {}, heads, layer.query_norm.data(), c.norm_eps);
-      }
-      for (int64_t h = 0; h < c.heads; ++h) {
-        float* head = query.f32(t) + h * c.head_dim;
-        ops::rope_forward(head, head, rope, first_position + t, c.pairs);
-      }
+      const Matrix row(heads.f32(t), heads.cols / c.head_dim, c.head_dim);
+      if (!head_norm.empty()) ops::rms_norm_forward(row, {}, row, head_norm.data(), c.norm_eps);
+      for (int64_t h = 0; h < row.rows; ++h)
+        ops::rope_forward(row.f32(h), row.f32(h), rope, first_position + t, c.pairs);
     }
   });
 }
 
-void Context::store_keys_and_values(int64_t index, const Matrix& key, const Matrix& value) {
-  const Config& c = model_->config;
+// Into the cache, keys rotated. `content` (or without data): a copy of the keys before rotary position.
+void Context::store_keys_and_values(int64_t index, const Matrix& key, const Matrix& value, const Matrix& content) {
   const Layer& layer = model_->layers[static_cast<size_t>(index)];
-  const ops::RopeTable& rope = ropes_[c.layers[static_cast<size_t>(index)].rope];
+  const attention::AttentionShape& shape = layer.attention.shape;
   const attention::HeadRows keys = cached(index, Part::keys), values = cached(index, Part::values);
-  parallel_ranges(key.rows, 8, [&](int64_t begin, int64_t end) {
-    for (int64_t t = begin; t < end; ++t) {
-      if (!layer.key_norm.empty()) {
-        const Matrix heads(key.f32(t), c.kv_heads, c.head_dim);
-        ops::rms_norm_forward(heads, {}, heads, layer.key_norm.data(), c.norm_eps);
-      }
-      for (int64_t g = 0; g < c.kv_heads; ++g) {
-        float* k = key.f32(t) + g * c.head_dim;
-        float* v = value.f32(t) + g * c.head_dim;
-        ops::rope_forward(k, k, rope, position_ + t, c.pairs);
-        ops::copy_rows(keys.rows(g, position_ + t, 1), Matrix(k, 1, c.head_dim));
-        ops::copy_rows(values.rows(g, position_ + t, 1), Matrix(v, 1, c.head_dim));
-      }
-    }
-  });
+  if (content.data) ops::copy_rows(content, key);
+  rotate(index, key, layer.key_norm, position_);
+  const int64_t d = shape.head_dim, blocks_a_head = shape.value_dim / d;
+  for (int64_t h = 0; h < keys.heads; ++h) ops::copy_rows(keys.rows(h, position_, key.rows), key.col_range(h * d, d));
+  for (size_t block = 0; block < shape.value_order.size(); ++block) {
+    const int64_t slot = shape.value_order[block];
+    const Matrix to = values.rows(slot / blocks_a_head, position_, value.rows);
+    ops::copy_rows(to.col_range(slot % blocks_a_head * d, d), value.col_range(static_cast<int64_t>(block) * d, d));
+  }
 }
 
 // ‖v_j W_O[h]‖₂ for every key j and head h, for observers that weigh mass by what it carries: the output projection of
 // rows in which all heads but one are zero.
 void Context::value_norms(int64_t index, int64_t keys) {
   const Config& c = model_->config;
+  const attention::AttentionShape& shape = model_->layers[static_cast<size_t>(index)].attention.shape;
   ops::Linear output = model_->layers[static_cast<size_t>(index)].output;
   output.bias = nullptr;
   const attention::HeadRows cache = cached(index, Part::values);
-  value_norm_.reserve(static_cast<size_t>(c.heads * keys));
-  reserve_activations(std::min(keys, kFeedForwardRows));
+  value_norm_.reserve(static_cast<size_t>(shape.outputs() * keys));
+  TypedBuffer rows_of_one;
   Buffer<float> written(static_cast<size_t>(std::min(keys, kFeedForwardRows) * c.width));
-  for (int64_t h = 0; h < c.heads; ++h) {
+  for (int64_t h = 0; h < shape.outputs(); ++h) {
     for (int64_t first = 0; first < keys; first += kFeedForwardRows) {
       const int64_t count = std::min(kFeedForwardRows, keys - first);
-      const Matrix alone = activations(count, c.heads * c.head_dim), product(written.data(), count, c.width);
-      const Matrix values = cache.rows(h * c.kv_heads / c.heads, first, count);
+      const Matrix alone = rows_of_one.get(ops::activation_type(model_->dtype, count), count, shape.output_width()),
+                   product(written.data(), count, c.width);
+      const Matrix values = cache.rows(shape.layout.outputs[static_cast<size_t>(h)].v, first, count);
       ops::fill_zero(alone);
-      ops::copy_rows(alone.col_range(h * c.head_dim, c.head_dim), values);
+      ops::copy_rows(alone.col_range(h * shape.value_dim, shape.value_dim), values);
       ops::linear_forward(product, alone, output);
       for (int64_t j = 0; j < count; ++j) {
         value_norm_[static_cast<size_t>(h * keys + first + j)] =
@@ -154,36 +172,128 @@ void Context::value_norms(int64_t index, int64_t keys) {
   }
 }
 
+// Queries of rows first …, keys and values of all rows of the step, the last two into the cache.
+void Context::project(int64_t index, const Rows& step, const Matrix& x, const Matrix& wanted_x, const Matrix& query,
+                      int64_t first) {
+  const Layer& layer = model_->layers[static_cast<size_t>(index)];
+  const Member& member = layer.attention;
+  const MemberWeights& w = member.weights;
+  const int64_t rows = step.hidden.rows, d = member.shape.head_dim;
+  const Matrix key(key_.data(), rows, member.shape.layout.key_heads * d);
+  const Matrix value(value_.data(), rows, member.shape.value_width);
+  const bool simple = !present(w.noise_query) && !present(w.query_change[0].down);
+  if (simple && first == 0) {
+    ops::linear_forward(x, {{query, w.query}, {key, w.key}, {value, w.value}});
+  } else {
+    member_heads(query, wanted_x, w.query, w.noise_query, w.query_change, nullptr, member_);
+    if (simple) {
+      ops::linear_forward(x, {{key, w.key}, {value, w.value}});
+    } else {
+      member_heads(key, x, w.key, w.noise_key, w.key_change, nullptr, member_);
+      ops::linear_forward(value, x, w.value);
+    }
+  }
+  rotate(index, query, layer.query_norm, step.position + first);
+  Matrix content;
+  if (w.prototypes) {
+    content_.reserve(static_cast<size_t>(rows * key.cols));
+    content = Matrix(content_.data(), rows, key.cols);
+  }
+  store_keys_and_values(index, key, value, content);
+}
+
+// The state of a layer's noise for the rows of this step, whose inputs are x: gates into memory, shares, and the means
+// of the position before, computed again where a truncation went back behind them.
+attention::StateCall Context::state(int64_t index, const Matrix& x) {
+  const Member& member = model_->layers[static_cast<size_t>(index)].attention;
+  StateMemory& memory = states_[static_cast<size_t>(index)];
+  const int64_t rank = member.family.state_rank(), outputs = member.shape.outputs(), rows = x.rows;
+  const bool own = member.family.noise == attention::NoiseMap::prototypes;
+  const int64_t row_stride = own ? outputs * rank : rank, head_stride = own ? rank : 0;
+  attention::StateCall call;
+  call.noise = {rank,
+                {memory.take.data(), row_stride, head_stride},
+                {memory.keep.data(), row_stride, head_stride},
+                {nullptr, head_stride * outputs, rank}};
+  call.states = memory.means.data();
+  attention::SignedInputs in;
+  in.v = cached(index, Part::values);
+  in.key_rows = capacity_;
+  const size_t means = static_cast<size_t>(outputs * rank * member.shape.value_dim);
+  if (position_ == 0) std::fill_n(memory.means.data(), means, 0.0f);
+  if (position_ > 0 && memory.position != position_) {
+    std::fill_n(memory.means.data(), means, 0.0f);
+    const std::vector<float> zeros(static_cast<size_t>(position_ * outputs * std::max<int64_t>(rank, 1)));
+    Buffer<float> nowhere(static_cast<size_t>(position_ * member.shape.output_width()));
+    std::fill_n(nowhere.data(), nowhere.size(), 0.0f);
+    in.rows = position_;
+    in.lambda = zeros.data();
+    attention::StateNoise again = call.noise;
+    again.alpha = {const_cast<float*>(zeros.data()), 0, 0};
+    attention::state_noise_forward(
+        attention::HeadRows::side_by_side(Matrix(nowhere.data(), position_, member.shape.output_width()), outputs),
+        memory.means.data(), nullptr, again, in, member.shape.layout, attention_.state);
+  }
+  in.rows = rows;
+  in.first_row = position_;
+  const auto here = [&](const attention::NoiseRows& all) {
+    return attention::NoiseRows{all.data + position_ * row_stride, row_stride, head_stride};
+  };
+  const attention::NoiseRows take = here(call.noise.take), keep = here(call.noise.keep);
+  if (own) {
+    const Matrix scores(take.data, rows, outputs * rank);
+    member_scores(scores, Matrix(content_.data(), rows, member.shape.layout.key_heads * member.shape.head_dim), member);
+    double* sums = memory.log_sums.data() + position_ * outputs * rank;
+    attention::prototype_gates(take, keep, take, sums, position_ > 0 ? sums - outputs * rank : nullptr, in, outputs,
+                               rank);
+  } else {
+    attention::fixed_gates(take, keep, member.family.decays, in);
+  }
+  alpha_.reserve(static_cast<size_t>((own ? rows : 1) * outputs * rank));
+  call.noise.alpha = {alpha_.data(), own ? outputs * rank : 0, rank};
+  member_shares(Matrix(alpha_.data(), own ? rows : outputs, own ? outputs * rank : rank), x, member);
+  memory.position = position_ + rows;
+  return call;
+}
+
 // h += post_norm(W_O attention(...)).
 void Context::attend(int64_t index, const Rows& step, const attention::Taps* taps) {
   const Config& c = model_->config;
   const Layer& layer = model_->layers[static_cast<size_t>(index)];
-  const int64_t rows = step.hidden.rows, wanted = rows - step.first, kv_width = c.kv_heads * c.head_dim;
+  const Member& member = layer.attention;
+  const int64_t rows = step.hidden.rows, wanted = rows - step.first, outputs = member.shape.outputs();
+  // A state must see every row; else only the wanted ones need queries.
+  const int64_t first = member.family.has_state() ? 0 : step.first, attended = rows - first;
   // Pass 1: normalise, project, rotate, and put keys and values into the cache.
   const Matrix x = activations(rows, c.width);
   norm(x, step.hidden, layer.attention_norm, index, step.position);
-  const Matrix query(query_.data(), wanted, c.heads * c.head_dim);
-  const Matrix key(key_value_.data(), rows, kv_width), value(key_value_.data() + rows * kv_width, rows, kv_width);
+  const Matrix query(query_.data(), attended, member.shape.layout.query_heads * c.head_dim);
   // Few wanted rows of many take f32 inputs, see ops::activation_type().
-  Matrix wanted_x = x.row_range(step.first, wanted);
-  Buffer<float> few;
-  if (wanted_x.type != ops::activation_type(model_->dtype, wanted)) {
-    few.reserve(static_cast<size_t>(wanted * c.width));
-    const Matrix wide(few.data(), wanted, c.width);
-    norm(wide, step.hidden.row_range(step.first, wanted), layer.attention_norm, index, step.position + step.first);
+  Matrix wanted_x = x.row_range(first, attended);
+  if (wanted_x.type != ops::activation_type(model_->dtype, attended)) {
+    few_.reserve(static_cast<size_t>(attended * c.width));
+    const Matrix wide(few_.data(), attended, c.width);
+    norm(wide, step.hidden.row_range(first, attended), layer.attention_norm, index, step.position + first);
     wanted_x = wide;
   }
-  if (step.first == 0) {
-    ops::linear_forward(x, {{query, layer.query}, {key, layer.key}, {value, layer.value}});
-  } else {
-    ops::linear_forward(query, wanted_x, layer.query);
-    ops::linear_forward(x, {{key, layer.key}, {value, layer.value}});
-  }
-  prepare_queries(index, query, step.position + step.first);
-  store_keys_and_values(index, key, value);
+  project(index, step, x, wanted_x, query, first);
   // Pass 2: attention, and its output projection.
-  attention::SignedConfig config{attention::softmax_layout(c.heads, c.kv_heads), c.attention_scale,
-                                 c.layers[static_cast<size_t>(index)].window, c.attention_cap};
+  attention::SignedInputs in;
+  in.q = attention::HeadRows::side_by_side(query, member.shape.layout.query_heads);
+  in.k = cached(index, Part::keys);
+  in.v = cached(index, Part::values);
+  in.rows = attended;
+  in.first_row = step.position + first;
+  in.key_rows = capacity_;
+  in.extra = member.extra();
+  if (member.family.lambda != attention::LambdaRule::none) {
+    const Matrix lambda(lambda_.data(), attended, outputs);
+    before_gain_.reserve(static_cast<size_t>(attended * outputs));
+    member_lambda(lambda, Matrix(before_gain_.data(), attended, outputs), wanted_x, member);
+    in.lambda = lambda_.data();
+  }
+  attention::StateCall state_call;
+  if (member.family.has_state()) state_call = state(index, wanted_x);
   attention::TapContext tap{taps, static_cast<int>(index)};
   if (tap.active() && std::any_of(taps->observers.begin(), taps->observers.end(), [&](const attention::Observer* o) {
         return o->wants(static_cast<int>(index)) && o->wants_value_norm();
@@ -192,17 +302,18 @@ void Context::attend(int64_t index, const Rows& step, const attention::Taps* tap
     tap.value_norm = value_norm_.data();
     tap.value_norm_stride = step.position + rows;
   }
-  const Matrix mixed = activations(wanted, c.heads * c.head_dim);
-  attention::SignedInputs in;
-  in.q = attention::HeadRows::side_by_side(query, c.heads);
-  in.k = cached(index, Part::keys);
-  in.v = cached(index, Part::values);
-  in.rows = wanted;
-  in.first_row = step.position + step.first;
-  in.key_rows = capacity_;
-  attention::attention_forward(mixed, in, config, attention_, tap);
+  const attention::StateCall* state_of = member.family.has_state() ? &state_call : nullptr;
+  const Matrix mixed = activations(attended, member.shape.output_width());
+  if (member.is_plain()) {
+    attention::attention_forward(mixed, in, member.kernel, attention_, tap);
+  } else {
+    const Matrix output(output_.data(), attended, member.shape.output_width());
+    attention::attention_forward(output, in, member.kernel, attention_, tap, state_of);
+    finish_member(mixed, finish_, output, wanted_x, member);
+  }
+  attention::show_outputs(mixed, outputs, in.first_row, tap);
   const Matrix projected(projected_.data(), wanted, c.width);
-  ops::linear_forward(projected, mixed, layer.output);
+  ops::linear_forward(projected, mixed.row_range(attended - wanted, wanted), layer.output);
   // Pass 3: into the residual stream.
   if (!layer.attention_post_norm.empty())
     norm(projected, projected, layer.attention_post_norm, index, step.position + step.first);

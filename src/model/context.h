@@ -43,16 +43,26 @@ class Context {
 
  private:
   struct Rows;
+  // Gates of all positions so far, from which the means can be had again after a truncation.
+  struct StateMemory {
+    Buffer<float> take, keep;  // [capacity, O, R], or [capacity, R] where they are the same for all heads
+    Buffer<double> log_sums;   // [capacity, O, R]
+    Buffer<float> means;       // [O, R, W] behind position `position`
+    int64_t position = 0;
+  };
   void reserve(int64_t rows);
   void reserve_activations(int64_t rows);
   void attend(int64_t index, const Rows& step, const attention::Taps* taps);
   void feed_forward(int64_t index, const Rows& step);
-  void store_keys_and_values(int64_t index, const Matrix& key, const Matrix& value);
-  void prepare_queries(int64_t index, const Matrix& query, int64_t first_position);
+  void project(int64_t index, const Rows& step, const Matrix& x, const Matrix& wanted_x, const Matrix& query,
+               int64_t first);
+  void store_keys_and_values(int64_t index, const Matrix& key, const Matrix& value, const Matrix& content);
+  void rotate(int64_t index, const Matrix& heads, const Vector& head_norm, int64_t first_position);
+  attention::StateCall state(int64_t index, const Matrix& x);
   void value_norms(int64_t index, int64_t keys);
   void norm(const Matrix& out, const Matrix& x, const Vector& weight, int64_t layer, int64_t first_position);
   enum class Part { keys, values };
-  attention::HeadRows cached(int64_t layer, Part part);  // head-major: [G, capacity, E]
+  attention::HeadRows cached(int64_t layer, Part part);  // head-major: [heads, capacity, width]
   Matrix activations(int64_t rows, int64_t cols);
   Matrix normalised(int64_t first, int64_t count);
 
@@ -60,8 +70,13 @@ class Context {
   int64_t capacity_ = 0, position_ = 0;
   int64_t kept_ = 0, first_kept_ = 0;  // rows of hidden_ that logits may be asked of
   std::shared_ptr<std::byte> cache_;   // keys and values of all layers
+  std::vector<int64_t> cache_offset_;  // of each layer's keys, then values behind them, in numbers
+  std::vector<StateMemory> states_;    // of layers whose noise is a state
   std::vector<ops::RopeTable> ropes_;
-  Buffer<float> hidden_, query_, key_value_, projected_, gate_up_, value_norm_;
+  Buffer<float> hidden_, query_, key_, value_, content_, projected_, gate_up_, value_norm_;
+  Buffer<float> lambda_, before_gain_, alpha_, output_, few_;
+  MemberScratch member_;
+  FinishSaved finish_;
   Buffer<float> activation_f32_;
   Buffer<bf16> activation_bf16_;
   attention::AttentionWorkspace attention_;

@@ -1,4 +1,5 @@
 #include <cstring>
+#include <map>
 
 #include "base/check.h"
 #include "base/thread.h"
@@ -19,7 +20,7 @@ class Loader {
   // A norm's weight or another vector [size]; empty if the architecture lacks it.
   Vector vector(Part part, int64_t layer, int64_t size) {
     if (tensor_name(file_.kind(), family_, part, layer, "weight").empty()) return {};
-    Vector result = decode_vector(need(part, layer), size);
+    Vector result = decode_vector(need(part, layer), {size});
     if (file_.kind() == FileKind::hugging_face && family_.hugging_face_norm_plus_one) {
       for (float& w : result) w += 1.0f;
     }
@@ -29,20 +30,42 @@ class Loader {
   // A matrix [outputs, inputs] with its bias if the file has one; filled by finish(). Matrices of the layers are packed
   // where products like that; the vocabulary's stay row by row, since tokens are looked up in it.
   void linear(ops::Linear& target, Part part, int64_t layer, int64_t outputs, int64_t inputs) {
-    const Tensor& tensor = need(part, layer);
-    if (tensor.shape != Shape{outputs, inputs}) {
-      fail(ErrorCode::shape, "{}: {}: shape {}, config needs [{}, {}]; see 'unchain inspect'", file_.path().string(),
-           tensor.name, to_string(tensor.shape), outputs, inputs);
-    }
-    if (!formats::can_decode(tensor.type)) {
-      fail(ErrorCode::unsupported, "{}: {}: type {} cannot be read yet", file_.path().string(), tensor.name,
-           info(tensor.type).name);
-    }
-    const bool vocabulary = part == Part::token_embedding || part == Part::output;
-    planned_.push_back({&target, &tensor, !vocabulary && ops::prefers_packed(model_.dtype, outputs, inputs)});
+    plan(target, need(part, layer), {outputs, inputs}, part != Part::token_embedding && part != Part::output);
     if (const Tensor* bias = file_.find(part, layer, "bias")) {
-      model_.biases.push_back(decode_vector(*bias, outputs));
-      target.bias = model_.biases.back().data();
+      model_.vectors.push_back(decode_vector(*bias, {outputs}));
+      target.bias = model_.vectors.back().data();
+    }
+  }
+
+  // The tensors of a layer's attention beside q, k, v and W_O.
+  void member(Member& member, int64_t layer, int64_t width) {
+    MemberWeights& w = member.weights;
+    const std::map<std::string, ops::Linear*> matrices = {
+        {"noise_q_proj.weight", &w.noise_query}, {"noise_k_proj.weight", &w.noise_key},
+        {"lambda_proj.weight", &w.lambda_proj},  {"alpha_proj.weight", &w.alpha},
+        {"gate_proj.weight", &w.gate},           {"q_down1.weight", &w.query_change[0].down},
+        {"q_up1.weight", &w.query_change[0].up}, {"q_down2.weight", &w.query_change[1].down},
+        {"q_up2.weight", &w.query_change[1].up}, {"k_down1.weight", &w.key_change[0].down},
+        {"k_up1.weight", &w.key_change[0].up},   {"k_down2.weight", &w.key_change[1].down},
+        {"k_up2.weight", &w.key_change[1].up}};
+    const std::map<std::string, const float**> vectors = {
+        {"lambda_q1", &w.lambda_q1}, {"lambda_k1", &w.lambda_k1},        {"lambda_q2", &w.lambda_q2},
+        {"lambda_k2", &w.lambda_k2}, {"lambda_logit", &w.lambda_logit},  {"lambda_gain", &w.lambda_gain},
+        {"sinks", &w.sinks},         {"groupnorm.weight", &w.head_norm}, {"prototypes", &w.prototypes},
+        {"basis_logits", &w.basis}};
+    for (const attention::ExtraTensor& extra : attention::extra_tensors(member.family, member.shape, width)) {
+      const Tensor* tensor = file_.find_extra(layer, extra.name);
+      if (tensor == nullptr) {
+        fail(ErrorCode::format, "{}: layer {}: the tensor self_attn.{} is missing, which attention '{}' needs",
+             file_.path().string(), layer, extra.name, member.family.preset);
+      }
+      const auto matrix = matrices.find(extra.name);
+      if (matrix != matrices.end()) {
+        plan(*matrix->second, *tensor, extra.shape, true);
+      } else {
+        model_.vectors.push_back(decode_vector(*tensor, extra.shape));
+        *vectors.at(extra.name) = model_.vectors.back().data();
+      }
     }
   }
 
@@ -87,6 +110,18 @@ class Loader {
     }
   };
 
+  void plan(ops::Linear& target, const Tensor& tensor, const Shape& shape, bool may_pack) {
+    if (tensor.shape != shape) {
+      fail(ErrorCode::shape, "{}: {}: shape {}, config needs {}; see 'unchain inspect'", file_.path().string(),
+           tensor.name, to_string(tensor.shape), to_string(shape));
+    }
+    if (!formats::can_decode(tensor.type)) {
+      fail(ErrorCode::unsupported, "{}: {}: type {} cannot be read yet", file_.path().string(), tensor.name,
+           info(tensor.type).name);
+    }
+    planned_.push_back({&target, &tensor, may_pack && ops::prefers_packed(model_.dtype, shape[0], shape[1])});
+  }
+
   const Tensor& need(Part part, int64_t layer) const {
     const Tensor* tensor = file_.find(part, layer);
     if (tensor == nullptr) {
@@ -96,13 +131,17 @@ class Loader {
     return *tensor;
   }
 
-  Vector decode_vector(const Tensor& tensor, int64_t size) const {
-    if (tensor.shape != Shape{size}) {
-      fail(ErrorCode::shape, "{}: {}: shape {}, config needs [{}]", file_.path().string(), tensor.name,
-           to_string(tensor.shape), size);
+  Vector decode_vector(const Tensor& tensor, const Shape& shape) const {
+    if (tensor.shape != shape) {
+      fail(ErrorCode::shape, "{}: {}: shape {}, config needs {}", file_.path().string(), tensor.name,
+           to_string(tensor.shape), to_string(shape));
     }
-    Vector result(static_cast<size_t>(size));
-    formats::decode(tensor, 0, size, result.data());
+    if (!formats::can_decode(tensor.type)) {
+      fail(ErrorCode::unsupported, "{}: {}: type {} cannot be read yet", file_.path().string(), tensor.name,
+           info(tensor.type).name);
+    }
+    Vector result(static_cast<size_t>(tensor.elements()));
+    formats::decode(tensor, 0, tensor.elements(), result.data());
     return result;
   }
 
@@ -151,18 +190,23 @@ DType default_dtype() {
 }
 
 int64_t Transformer::parameters() const {
+  const auto size = [](const ops::Linear& l) { return l.outputs() * l.inputs(); };
   int64_t total = static_cast<int64_t>(output_norm.size()) + embedding.rows * embedding.cols;
-  if (!config.tied) total += head.outputs() * head.inputs();
+  if (!config.tied) total += size(head);
   for (const Layer& layer : layers) {
     for (const Vector* v : {&layer.attention_norm, &layer.query_norm, &layer.key_norm, &layer.attention_post_norm,
                             &layer.feed_forward_norm, &layer.feed_forward_post_norm}) {
       total += static_cast<int64_t>(v->size());
     }
-    for (const ops::Linear* l :
-         {&layer.query, &layer.key, &layer.value, &layer.output, &layer.gate, &layer.up, &layer.down})
-      total += l->outputs() * l->inputs();
+    const MemberWeights& w = layer.attention.weights;
+    for (const ops::Linear* l : {&w.query, &w.key, &w.value, &w.noise_query, &w.noise_key, &w.lambda_proj, &w.alpha,
+                                 &w.gate, &layer.output, &layer.gate, &layer.up, &layer.down}) {
+      total += size(*l);
+    }
+    for (const LowRank* change : {w.query_change, w.query_change + 1, w.key_change, w.key_change + 1})
+      total += size(change->down) + size(change->up);
   }
-  for (const Vector& bias : biases) total += static_cast<int64_t>(bias.size());
+  for (const Vector& vector : vectors) total += static_cast<int64_t>(vector.size());
   return total;
 }
 
@@ -173,7 +217,6 @@ std::shared_ptr<const Transformer> load(const ModelFile& file, DType dtype) {
   model->config = file.config();
   model->dtype = dtype;
   const Config& c = model->config;
-  const int64_t query_width = c.heads * c.head_dim, kv_width = c.kv_heads * c.head_dim;
   model->layers.resize(c.layers.size());
   Loader loader(file, *model);
   ops::Linear embedding;
@@ -188,10 +231,13 @@ std::shared_ptr<const Transformer> load(const ModelFile& file, DType dtype) {
     layer.attention_post_norm = loader.vector(Part::attention_post_norm, i, c.width);
     layer.feed_forward_norm = loader.vector(Part::feed_forward_norm, i, c.width);
     layer.feed_forward_post_norm = loader.vector(Part::feed_forward_post_norm, i, c.width);
-    loader.linear(layer.query, Part::query, i, query_width, c.width);
-    loader.linear(layer.key, Part::key, i, kv_width, c.width);
-    loader.linear(layer.value, Part::value, i, kv_width, c.width);
-    loader.linear(layer.output, Part::attention_output, i, c.width, query_width);
+    layer.attention = make_member(c, i);
+    const attention::AttentionShape& shape = layer.attention.shape;
+    loader.linear(layer.attention.weights.query, Part::query, i, shape.query_width, c.width);
+    loader.linear(layer.attention.weights.key, Part::key, i, shape.key_width, c.width);
+    loader.linear(layer.attention.weights.value, Part::value, i, shape.value_width, c.width);
+    loader.member(layer.attention, i, c.width);
+    loader.linear(layer.output, Part::attention_output, i, c.width, shape.output_width());
     loader.linear(layer.gate, Part::gate, i, c.feed_forward, c.width);
     loader.linear(layer.up, Part::up, i, c.feed_forward, c.width);
     loader.linear(layer.down, Part::down, i, c.width, c.feed_forward);

@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "base/file.h"
 #include "formats/text.h"
+#include "model/member.h"
 
 namespace unchain::model {
 namespace {
@@ -130,6 +131,10 @@ const Tensor* ModelFile::find(Part part, int64_t layer, std::string_view suffix)
   return safetensors_->find(prefix_ + name);
 }
 
+const Tensor* ModelFile::find_extra(int64_t layer, std::string_view name) const {
+  return gguf_ ? nullptr : safetensors_->find(fmt::format("model.layers.{}.self_attn.{}", layer, name));
+}
+
 std::unique_ptr<tokenizer::Tokenizer> ModelFile::tokenizer(const std::string& pretokenizer) const {
   return gguf_ ? tokenizer::from_gguf(*gguf_, pretokenizer) : tokenizer::from_folder(path_, pretokenizer);
 }
@@ -141,6 +146,10 @@ std::vector<std::string> ModelFile::unused_tensors() const {
     for (int64_t layer = 0; layer < config_.layer_count(); ++layer) {
       for (const Part part : kLayerParts) used.insert(find(part, layer, suffix));
     }
+  }
+  for (int64_t layer = 0; layer < config_.layer_count(); ++layer) {
+    for (const attention::ExtraTensor& extra : extra_tensors(config_, layer))
+      used.insert(find_extra(layer, extra.name));
   }
   std::vector<std::string> names;
   for (const Tensor& tensor : tensors()) {

@@ -63,6 +63,8 @@ class ModelFile {
   const std::vector<Tensor>& tensors() const { return gguf_ ? gguf_->tensors() : safetensors_->tensors(); }
   // nullptr if the file has no such tensor.
   const Tensor* find(Part part, int64_t layer = 0, std::string_view suffix = "weight") const;
+  // A tensor that an attention member adds to a layer, by its name behind "self_attn." (attention::extra_tensors()).
+  const Tensor* find_extra(int64_t layer, std::string_view name) const;
   // Only for GGUF files.
   const formats::GgufFile* gguf() const { return gguf_ ? &*gguf_ : nullptr; }
   // The tokenizer that comes with the model. Errors: those of the tokenizer.

@@ -3,6 +3,7 @@
 
 #include "base/check.h"
 #include "formats/convert.h"
+#include "model/member.h"
 #include "model/save.h"
 
 namespace unchain::model {
@@ -63,6 +64,10 @@ std::vector<Tensor> convert_tensors(const ModelFile& file, FileKind kind, const 
   const Config& config = file.config();
   const Architecture& family = *config.architecture;
   const ops::RopePairs pairs = kind == FileKind::gguf ? family.gguf_pairs : ops::RopePairs::halves;
+  if (kind == FileKind::gguf && !config.attention.is_softmax()) {
+    fail(ErrorCode::unsupported, "{}: a GGUF file cannot hold attention '{}'; export to a folder instead",
+         file.path().string(), config.attention.preset);
+  }
   std::vector<Tensor> result;
   const auto add = [&](Part part, int64_t layer, std::string_view suffix) {
     const Tensor* found = file.find(part, layer, suffix);
@@ -82,6 +87,10 @@ std::vector<Tensor> convert_tensors(const ModelFile& file, FileKind kind, const 
   for (int64_t layer = 0; layer < config.layer_count(); ++layer) {
     for (const Part part : kLayerParts) {
       for (const char* suffix : {"weight", "bias"}) add(part, layer, suffix);
+    }
+    for (const attention::ExtraTensor& extra : extra_tensors(config, layer)) {
+      const Tensor* found = file.find_extra(layer, extra.name);
+      if (found != nullptr) result.push_back(retype(*found, kind, options));
     }
   }
   return result;

@@ -37,23 +37,9 @@ Matrix Weight::gradient() const {
   return {parameter->gradient.data(), rows, cols};
 }
 
-Matrix TypedBuffer::get(DType type, int64_t rows, int64_t cols) {
-  const auto count = static_cast<size_t>(rows * cols);
-  if (type == DType::bf16) {
-    narrow.reserve(count);
-    return {narrow.data(), rows, cols};
-  }
-  wide.reserve(count);
-  return {wide.data(), rows, cols};
-}
-
 TrainLayer::TrainLayer(const Config& config, int64_t layer, DType dtype,
                        const std::function<Parameter*(const std::string&)>& find)
-    : config_(&config),
-      layer_(layer),
-      dtype_(dtype),
-      family_(attention::at_layer(config.attention, layer, config.layer_count())),
-      shape_(attention::shape_of(family_, config.heads, config.kv_heads, config.head_dim)) {
+    : config_(&config), layer_(layer), dtype_(dtype), member_(make_member(config, layer)) {
   const auto weight = [&](const std::string& name) { return Weight{find(name)}; };
   attention_norm_ = weight("input_layernorm.weight");
   feed_forward_norm_ = weight("post_attention_layernorm.weight");
@@ -63,10 +49,11 @@ TrainLayer::TrainLayer(const Config& config, int64_t layer, DType dtype,
   attention_.output = weight("self_attn.o_proj.weight");
   attention_.head_norm = weight("self_attn.groupnorm.weight");
   attention_.gate = weight("self_attn.gate_proj.weight");
-  make_inputs(weight);
+  find_attention(weight);
+  member_.weights = member_weights();
 }
 
-void TrainLayer::make_inputs(const std::function<Weight(const std::string&)>& weight) {
+void TrainLayer::find_attention(const std::function<Weight(const std::string&)>& weight) {
   Attention& a = attention_;
   a.query = weight("self_attn.q_proj.weight");
   a.key = weight("self_attn.k_proj.weight");
@@ -89,8 +76,34 @@ void TrainLayer::make_inputs(const std::function<Weight(const std::string&)>& we
   a.alpha = weight("self_attn.alpha_proj.weight");
   a.basis = weight("self_attn.basis_logits");
   a.sinks = weight("self_attn.sinks");
-  if (family_.positive == attention::PositiveMap::off_by_one)
-    no_extra_.assign(static_cast<size_t>(shape_.outputs()), 0.0f);
+}
+
+MemberWeights TrainLayer::member_weights() const {
+  const Attention& a = attention_;
+  MemberWeights w;
+  w.query = a.query.linear();
+  w.key = a.key.linear();
+  w.value = a.value.linear();
+  w.noise_query = a.noise_query.linear();
+  w.noise_key = a.noise_key.linear();
+  w.lambda_proj = a.lambda_proj.linear();
+  w.alpha = a.alpha.linear();
+  w.gate = a.gate.linear();
+  for (int map = 0; map < 2; ++map) {
+    w.query_change[map] = {a.query_change[map].down.linear(), a.query_change[map].up.linear()};
+    w.key_change[map] = {a.key_change[map].down.linear(), a.key_change[map].up.linear()};
+  }
+  w.lambda_q1 = a.lambda_q1.value();
+  w.lambda_k1 = a.lambda_k1.value();
+  w.lambda_q2 = a.lambda_q2.value();
+  w.lambda_k2 = a.lambda_k2.value();
+  w.lambda_logit = a.lambda_logit.value();
+  w.lambda_gain = a.lambda_gain.value();
+  w.sinks = a.sinks.value();
+  w.head_norm = a.head_norm.value();
+  w.prototypes = a.prototypes.value();
+  w.basis = a.basis.value();
+  return w;
 }
 
 void TrainLayer::norm(const Matrix& out, Buffer<float>& inverse_rms, const Matrix& x, const Weight& weight,
@@ -122,7 +135,7 @@ void TrainLayer::forward(const Matrix& hidden, LayerState& s, const StepRows& ro
   norm(x1, s.rms1, hidden, attention_norm_, rows);
   attend(x1, s, rows, rope, scratch);
   const Matrix written = as_matrix(scratch.written, count, width);
-  ops::linear_forward(written, s.mixed.get(dtype_, count, shape_.output_width()), attention_.output.linear());
+  ops::linear_forward(written, s.mixed.get(dtype_, count, member_.shape.output_width()), attention_.output.linear());
   add_to(hidden, written);
 
   ops::copy_rows(as_matrix(s.middle, count, width), hidden);
@@ -152,8 +165,8 @@ void TrainLayer::backward(const Matrix& d_hidden, LayerState& s, const StepRows&
   ops::rms_norm_backward(d_hidden, feed_forward_norm_.d_value(), scratch.norm, d_x, {s.rms2.data()},
                          as_matrix(s.middle, count, width), feed_forward_norm_.value());
 
-  const Matrix mixed = s.mixed.get(dtype_, count, shape_.output_width());
-  const Matrix d_mixed = as_matrix(scratch.d_mixed, count, shape_.output_width());
+  const Matrix mixed = s.mixed.get(dtype_, count, member_.shape.output_width());
+  const Matrix d_mixed = as_matrix(scratch.d_mixed, count, member_.shape.output_width());
   linear_back(d_mixed, ops::Store::overwrite, d_hidden, mixed, attention_.output, scratch.rounded);
   attend_backward(d_x, d_mixed, s, rows, rope, scratch);
   ops::rms_norm_backward(d_hidden, attention_norm_.d_value(), scratch.norm, d_x, {s.rms1.data()},
@@ -161,8 +174,8 @@ void TrainLayer::backward(const Matrix& d_hidden, LayerState& s, const StepRows&
 }
 
 double TrainLayer::mean_lambda(const LayerState& s, const StepRows& rows) const {
-  if (family_.lambda == attention::LambdaRule::none) return std::numeric_limits<double>::quiet_NaN();
-  const int64_t count = rows.count() * shape_.outputs();
+  if (member_.family.lambda == attention::LambdaRule::none) return std::numeric_limits<double>::quiet_NaN();
+  const int64_t count = rows.count() * member_.shape.outputs();
   double sum = 0;
   for (int64_t i = 0; i < count; ++i) sum += static_cast<double>(s.lambda[static_cast<size_t>(i)]);
   return sum / static_cast<double>(count);

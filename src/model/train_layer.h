@@ -6,10 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "attention/family.h"
-#include "attention/signed_softmax.h"
-#include "attention/state_noise.h"
 #include "model/config.h"
+#include "model/member.h"
 #include "model/trainable.h"
 #include "ops/linear.h"
 #include "ops/rms_norm.h"
@@ -26,36 +24,30 @@ struct Weight {
   Matrix gradient() const;  // f32
   const float* value() const { return parameter ? parameter->value.data() : nullptr; }
   float* d_value() const { return parameter ? parameter->gradient.data() : nullptr; }
-  ops::Linear linear() const { return {matrix(), nullptr, {}}; }
-};
-
-// f32 or bf16 numbers, as products of the model want them.
-struct TypedBuffer {
-  Buffer<float> wide;
-  Buffer<bf16> narrow;
-
-  Matrix get(DType type, int64_t rows, int64_t cols);  // grows; the contents are lost when it does
+  ops::Linear linear() const { return parameter ? ops::Linear{matrix(), nullptr, {}} : ops::Linear{}; }
 };
 
 // What forward leaves to backward, of one layer. N rows in all.
 struct LayerState {
   Buffer<float> input, middle;               // the residual stream before attention and feed-forward [N, D]
-  Buffer<float> rms1, rms2, head_rms;        // inverse_rms of the norms [N], [N·O]
+  Buffer<float> rms1, rms2;                  // inverse_rms of the norms [N]
   TypedBuffer x1, x2, mixed;                 // normalised inputs [N, D]; inputs of W_O [N, O·W]
   Buffer<float> query, content;              // [N, Q·E] rotated; keys before rotary [N, K·E] (prototypes)
   TypedBuffer key, value;                    // [N, K·E] rotated, [N, V·W]
   TypedBuffer query_inner[2], key_inner[2];  // of low-rank changes: x A [N, rank]
-  Buffer<float> lambda, before_gain, gate;   // λ, the same before the gain, the gate [N, O]
+  Buffer<float> lambda, before_gain;         // λ, the same before the gain [N, O]
   Buffer<float> take, keep, alpha, states;   // of a state [N, O, R]; at chunk starts
-  Buffer<float> log_sums, output, normed;    // [2, N, O]; attention's output [N, O·W], and behind its norm
-  Buffer<float> feed_gate, feed_up;          // [N, F]
+  Buffer<float> log_sums, output;            // [2, N, O]; the kernels' output [N, O·W]
+  FinishSaved finish;
+  Buffer<float> feed_gate, feed_up;  // [N, F]
 };
 
 // Memory that layers share.
 struct LayerScratch {
-  Buffer<float> written, d_gated, d_x, d_mixed, d_output, d_query, key, value, low_rank;
+  Buffer<float> written, d_gated, d_x, d_mixed, d_output, d_query, key, d_value, d_low_rank;
   Buffer<float> d_lambda, d_alpha, d_scores, d_content, d_gate_logit;
   TypedBuffer gated, d_gate, d_up, rounded;
+  MemberScratch member;
   attention::SignedWorkspace kernel;
   attention::StateWorkspace state;
   ops::RmsNormWorkspace norm;
@@ -85,18 +77,18 @@ class TrainLayer {
   double mean_lambda(const LayerState& state, const StepRows& rows) const;
 
  private:
-  // x W + (x A) B: the change of one map.
-  struct LowRank {
+  struct Change {
     Weight down, up;
   };
+  // The tensors of `member_`, with their gradients.
   struct Attention {
-    Weight query, key, value, output, noise_query, noise_key;
-    LowRank query_change[2], key_change[2];
-    Weight lambda_q1, lambda_k1, lambda_q2, lambda_k2, lambda_proj, lambda_logit, lambda_gain;
-    Weight head_norm, prototypes, alpha, basis, gate, sinks;
+    Weight query, key, value, output, noise_query, noise_key, lambda_proj, alpha, gate;
+    Change query_change[2], key_change[2];
+    Weight lambda_q1, lambda_k1, lambda_q2, lambda_k2, lambda_logit, lambda_gain, sinks, head_norm, prototypes, basis;
   };
 
-  void make_inputs(const std::function<Weight(const std::string&)>& weight);
+  void find_attention(const std::function<Weight(const std::string&)>& weight);
+  MemberWeights member_weights() const;
   void norm(const Matrix& out, Buffer<float>& inverse_rms, const Matrix& x, const Weight& weight,
             const StepRows& rows) const;
   void linear_back(const Matrix& d_x, ops::Store store, const Matrix& d_y, const Matrix& x, const Weight& weight,
@@ -106,35 +98,23 @@ class TrainLayer {
               LayerScratch& scratch) const;
   void attend_backward(const Matrix& d_x, const Matrix& d_mixed, LayerState& s, const StepRows& rows,
                        const ops::RopeTable& rope, LayerScratch& scratch) const;
-  void project(const Matrix& out, const Matrix& x, const Weight& weight, const Weight& noise, const LowRank* change,
-               TypedBuffer* inner, LayerScratch& scratch) const;
-  void project_backward(const Matrix& d_x, const Matrix& d_out, const Matrix& x, const Weight& weight,
-                        const Weight& noise, const LowRank* change, TypedBuffer* inner, LayerScratch& scratch) const;
-  void make_lambda(const Matrix& x, LayerState& s, int64_t count) const;
-  void make_lambda_backward(const Matrix& d_x, const Matrix& x, LayerState& s, int64_t count,
-                            LayerScratch& scratch) const;
   void make_state(const Matrix& x, LayerState& s, const attention::SignedInputs& in) const;
-  void make_state_backward(const Matrix& d_x, const Matrix& x, LayerState& s, const Matrix& d_content,
-                           LayerScratch& scratch) const;
-  void finish(const Matrix& x, LayerState& s, int64_t count, LayerScratch& scratch) const;
+  void heads_backward(const Matrix& d_x, const Matrix& d_out, const Matrix& x, const Weight& weight,
+                      const Weight& noise, const Change* change, TypedBuffer* inner, LayerScratch& scratch) const;
+  void lambda_backward(const Matrix& d_x, const Matrix& x, LayerState& s, LayerScratch& scratch) const;
+  void state_backward(const Matrix& d_x, const Matrix& x, LayerState& s, const Matrix& d_content,
+                      LayerScratch& scratch) const;
   void finish_backward(const Matrix& d_x, const Matrix& d_mixed, const Matrix& x, LayerState& s,
                        LayerScratch& scratch) const;
-  template <class Body>
-  void for_key_heads(const Body& body) const;
   attention::SignedInputs inputs(LayerState& s, const StepRows& rows) const;
   attention::StateNoise noise_of(LayerState& s) const;
-  attention::SignedConfig kernel_config() const;
-  std::vector<float> head_norm_weight() const;
-  float head_norm_eps() const;
 
   const Config* config_;
   int64_t layer_;
   DType dtype_;
-  attention::AttentionConfig family_;
-  attention::AttentionShape shape_;
+  Member member_;
   Weight attention_norm_, feed_forward_norm_, gate_, up_, down_;
   Attention attention_;
-  std::vector<float> no_extra_;  // off_by_one's log weight: 0 for each output
 };
 
 }  // namespace unchain::model

@@ -7,12 +7,14 @@
 // Parts that an architecture lacks (post norms, query/key norms, biases, cap) are left out.
 #pragma once
 
+#include <deque>
 #include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "model/config.h"
+#include "model/member.h"
 #include "ops/linear.h"
 #include "tensor/tensor.h"
 
@@ -25,7 +27,8 @@ using Vector = std::vector<float>;
 
 struct Layer {
   Vector attention_norm, query_norm, key_norm, attention_post_norm, feed_forward_norm, feed_forward_post_norm;
-  ops::Linear query, key, value, output, gate, up, down;
+  Member attention;
+  ops::Linear output, gate, up, down;
 };
 
 // Immutable after loading, so threads may share it.
@@ -36,7 +39,7 @@ struct Transformer {
   ops::Linear head;          // [V, D]; the embedding where they are tied
   Vector output_norm;
   std::vector<Layer> layers;
-  std::vector<Vector> biases;                        // what Linear::bias points into
+  std::deque<Vector> vectors;                        // what biases and vectors of attention members point into
   std::vector<std::shared_ptr<const void>> storage;  // what the matrices point into: file maps and converted weights
 
   int64_t parameters() const;  // numbers in the file that this model uses, the tied embedding counted once

@@ -204,17 +204,21 @@ TEST(Context, SaysWhereNumbersStopBeingFinite) {
   const float bad = std::numeric_limits<float>::quiet_NaN();
   struct Place {
     const char* what;
-    ops::Linear model::Layer::*member;
+    ops::Linear& (*of)(model::Layer&);
     const char* layer;  // of the norm that notices
   };
-  const Place places[] = {{"query", &model::Layer::query, "layer 1"}, {"key", &model::Layer::key, "layer 1"},
-                          {"value", &model::Layer::value, "layer 1"}, {"output", &model::Layer::output, "layer 1"},
-                          {"gate", &model::Layer::gate, "layer 1"},   {"up", &model::Layer::up, "layer 1"},
-                          {"down", &model::Layer::down, "layer 1"}};
+  using model::Layer;
+  const Place places[] = {{"query", [](Layer& l) -> ops::Linear& { return l.attention.weights.query; }, "layer 1"},
+                          {"key", [](Layer& l) -> ops::Linear& { return l.attention.weights.key; }, "layer 1"},
+                          {"value", [](Layer& l) -> ops::Linear& { return l.attention.weights.value; }, "layer 1"},
+                          {"output", [](Layer& l) -> ops::Linear& { return l.output; }, "layer 1"},
+                          {"gate", [](Layer& l) -> ops::Linear& { return l.gate; }, "layer 1"},
+                          {"up", [](Layer& l) -> ops::Linear& { return l.up; }, "layer 1"},
+                          {"down", [](Layer& l) -> ops::Linear& { return l.down; }, "layer 1"}};
   for (const Place& place : places) {
     SCOPED_TRACE(place.what);
     Transformer changed = *model;
-    ops::Linear& linear = changed.layers[1].*place.member;
+    ops::Linear& linear = place.of(changed.layers[1]);
     const auto* values = static_cast<const float*>(linear.is_packed() ? linear.packed.data : linear.weight.data);
     const int64_t count = linear.is_packed() ? linear.packed.panels() * linear.packed.panel_elements()
                                              : linear.outputs() * linear.inputs();

@@ -73,6 +73,9 @@ class AttentionCase {
     attention::attention_forward(
         out_type == DType::bf16 ? Matrix(out16.data(), sizes_.rows, width) : Matrix(out.data(), sizes_.rows, width), in,
         config(), workspace, tap);
+    attention::show_outputs(
+        out_type == DType::bf16 ? Matrix(out16.data(), sizes_.rows, width) : Matrix(out.data(), sizes_.rows, width),
+        sizes_.heads, sizes_.first_row, tap);
     if (out_type == DType::bf16)
       std::transform(out16.begin(), out16.end(), out.begin(), [](bf16 x) { return to_f32(x); });
     return out;

@@ -1,0 +1,193 @@
+#include "model/member.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/check.h"
+#include "base/thread.h"
+#include "ops/gemm.h"
+#include "ops/rms_norm.h"
+#include "ops/rows.h"
+#include "simd/kernels.h"
+
+namespace unchain::model {
+namespace {
+
+using attention::LambdaRule;
+
+Matrix as_matrix(Buffer<float>& buffer, int64_t rows, int64_t cols) {
+  buffer.reserve(static_cast<size_t>(rows * cols));
+  return {buffer.data(), rows, cols};
+}
+
+float sigmoid(float x) {
+  return 1.0f / (1.0f + std::exp(-x));
+}
+
+}  // namespace
+
+Matrix TypedBuffer::get(DType type, int64_t rows, int64_t cols) {
+  const auto count = static_cast<size_t>(rows * cols);
+  if (type == DType::bf16) {
+    narrow.reserve(count);
+    return {narrow.data(), rows, cols};
+  }
+  wide.reserve(count);
+  return {wide.data(), rows, cols};
+}
+
+std::vector<float> Member::head_norm_weight() const {
+  std::vector<float> weight(static_cast<size_t>(shape.value_dim),
+                            static_cast<float>(1 - attention::lambda_init(layer)));
+  for (size_t i = 0; weights.head_norm && i < weight.size(); ++i) weight[i] *= weights.head_norm[i];
+  return weight;
+}
+
+Member make_member(const Config& config, int64_t layer) {
+  Member member;
+  member.family = attention::at_layer(config.attention, layer, config.layer_count());
+  member.shape = attention::shape_of(member.family, config.heads, config.kv_heads, config.head_dim);
+  member.kernel = {member.shape.layout, config.attention_scale, config.layers[static_cast<size_t>(layer)].window,
+                   config.attention_cap};
+  member.layer = layer;
+  member.norm_eps = member.family.head_norm_eps > 0 ? member.family.head_norm_eps : config.norm_eps;
+  if (member.family.positive == attention::PositiveMap::off_by_one)
+    member.no_extra.assign(static_cast<size_t>(member.shape.outputs()), 0.0f);
+  return member;
+}
+
+std::vector<attention::ExtraTensor> extra_tensors(const Config& config, int64_t layer) {
+  const Member member = make_member(config, layer);
+  return attention::extra_tensors(member.family, member.shape, config.width);
+}
+
+void member_heads(const Matrix& out, const Matrix& x, const ops::Linear& own, const ops::Linear& noise,
+                  const LowRank* change, TypedBuffer* inner, MemberScratch& scratch) {
+  const int64_t width = own.outputs();
+  ops::linear_forward(out.col_range(0, width), x, own);
+  if (present(noise)) ops::linear_forward(out.col_range(width, out.cols - width), x, noise);
+  if (!present(change[0].down)) return;
+  ops::copy_rows(out.col_range(width, width), out.col_range(0, width));
+  const int64_t rank = change[0].down.outputs();
+  const Matrix down = as_matrix(scratch.low_rank, x.rows, rank), up = as_matrix(scratch.written, x.rows, width);
+  for (int map = 0; map < 2; ++map) {
+    ops::linear_forward(down, x, change[map].down);
+    const Matrix kept = (inner ? inner : scratch.inner)[map].get(x.type, x.rows, rank);
+    ops::copy_rows(kept, down);
+    ops::linear_forward(up, kept, change[map].up);
+    const Matrix half = out.col_range(map * width, width);
+    parallel_ranges(half.rows, 32, [&](int64_t begin, int64_t end) {
+      for (int64_t t = begin; t < end; ++t) simd::add(half.f32(t), up.f32(t), static_cast<size_t>(width));
+    });
+  }
+}
+
+void member_values(const Matrix& out, const Matrix& x, const Member& member, MemberScratch& scratch) {
+  const int64_t d = member.shape.head_dim;
+  const Matrix value = as_matrix(scratch.values, x.rows, member.shape.value_width);
+  ops::linear_forward(value, x, member.weights.value);
+  for (size_t block = 0; block < member.shape.value_order.size(); ++block) {
+    ops::copy_rows(out.col_range(member.shape.value_order[block] * d, d),
+                   value.col_range(static_cast<int64_t>(block) * d, d));
+  }
+}
+
+void member_lambda(const Matrix& lambda, const Matrix& before_gain, const Matrix& x, const Member& member) {
+  const MemberWeights& w = member.weights;
+  const int64_t outputs = lambda.cols, numbers = lambda.rows * outputs;
+  const auto fill = [&](auto value_of_head) {
+    for (int64_t i = 0; i < numbers; ++i) lambda.f32()[i] = value_of_head(i % outputs);
+  };
+  const auto width = static_cast<size_t>(member.shape.head_dim);
+  switch (member.family.lambda) {
+    case LambdaRule::none:
+      return;
+    case LambdaRule::held:
+      fill([&](int64_t) { return member.family.held_lambda; });
+      break;
+    case LambdaRule::depth: {
+      const float value = std::exp(simd::dot(w.lambda_q1, w.lambda_k1, width)) -
+                          std::exp(simd::dot(w.lambda_q2, w.lambda_k2, width)) +
+                          static_cast<float>(attention::lambda_init(member.layer));
+      fill([&](int64_t) { return value; });
+      break;
+    }
+    case LambdaRule::token:
+      ops::linear_forward(lambda, x, w.lambda_proj);
+      for (int64_t i = 0; i < numbers; ++i) lambda.f32()[i] = sigmoid(lambda.f32()[i]);
+      break;
+    case LambdaRule::head:
+      fill([&](int64_t h) { return sigmoid(w.lambda_logit[h]); });
+      break;
+  }
+  if (w.lambda_gain == nullptr) return;
+  ops::copy_rows(before_gain, lambda);
+  for (int64_t i = 0; i < numbers; ++i) lambda.f32()[i] *= w.lambda_gain[i % outputs];
+}
+
+void member_scores(const Matrix& scores, const Matrix& content, const Member& member) {
+  const int64_t rank = member.family.state_rank(), d = member.shape.head_dim, outputs = member.shape.outputs();
+  const Matrix prototypes(const_cast<float*>(member.weights.prototypes), outputs * rank, d);
+  const auto& pairs = member.shape.layout.outputs;
+  for (int64_t first = 0, end = 0; first < outputs; first = end) {
+    const int head = pairs[static_cast<size_t>(first)].k1;
+    for (end = first; end < outputs && pairs[static_cast<size_t>(end)].k1 == head;) ++end;
+    ops::gemm(scores.col_range(first * rank, (end - first) * rank), content.col_range(head * d, d),
+              prototypes.row_range(first * rank, (end - first) * rank), ops::Transpose::yes);
+  }
+  for (int64_t t = 0; t < scores.rows; ++t)
+    simd::scale(scores.f32(t), member.kernel.scale, static_cast<size_t>(scores.cols));
+}
+
+void member_shares(const Matrix& alpha, const Matrix& x, const Member& member) {
+  const int64_t rank = member.family.state_rank(), outputs = member.shape.outputs();
+  if (member.family.noise == attention::NoiseMap::fixed) {
+    std::copy_n(member.weights.basis, outputs * rank, alpha.f32());
+    return softmax_rows(alpha.f32(), outputs, rank);
+  }
+  ops::linear_forward(alpha, x, member.weights.alpha);
+  parallel_ranges(alpha.rows, 64,
+                  [&](int64_t begin, int64_t end) { softmax_rows(alpha.f32(begin), (end - begin) * outputs, rank); });
+}
+
+void finish_member(const Matrix& mixed, FinishSaved& saved, const Matrix& output, const Matrix& x,
+                   const Member& member) {
+  const int64_t count = output.rows, outputs = member.shape.outputs(), width = member.shape.value_dim;
+  const bool gated = present(member.weights.gate);
+  Matrix from = output;
+  if (member.family.head_norm) {
+    const Matrix normed = gated ? as_matrix(saved.normed, count, output.cols) : mixed;
+    Matrix heads = normed, whole = output;
+    heads.rows = whole.rows = count * outputs;
+    heads.cols = heads.stride = whole.cols = whole.stride = width;
+    saved.head_rms.reserve(static_cast<size_t>(count * outputs));
+    ops::rms_norm_forward(heads, {saved.head_rms.data()}, whole, member.head_norm_weight().data(), member.norm_eps);
+    from = normed;
+  }
+  if (gated) {
+    const Matrix gate = as_matrix(saved.gate, count, outputs);
+    ops::linear_forward(gate, x, member.weights.gate);
+    for (int64_t i = 0; i < count * outputs; ++i) gate.f32()[i] = sigmoid(gate.f32()[i]);
+    parallel_ranges(count, 32, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin * outputs; i < end * outputs; ++i) {
+        const float* row = from.f32() + i * width;
+        mixed.type == DType::bf16
+            ? simd::scaled(row, gate.f32()[i], mixed.bf16s() + i * width, static_cast<size_t>(width))
+            : simd::scaled(row, gate.f32()[i], mixed.f32() + i * width, static_cast<size_t>(width));
+      }
+    });
+  } else if (from.data != mixed.data) {
+    ops::copy_rows(mixed, from);
+  }
+}
+
+void softmax_rows(float* y, int64_t rows, int64_t m) {
+  for (int64_t i = 0; i < rows; ++i, y += m) {
+    const float largest = *std::max_element(y, y + m);
+    float sum = 0;
+    for (int64_t j = 0; j < m; ++j) sum += y[j] = std::exp(y[j] - largest);
+    for (int64_t j = 0; j < m; ++j) y[j] /= sum;
+  }
+}
+
+}  // namespace unchain::model

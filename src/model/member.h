@@ -1,0 +1,95 @@
+// What a member of the attention family does around the kernels, forward: heads from inputs, λ, the state's gates and
+// shares, head norm and gate. Decoding (context.cc) and training (train_attention.cc) share it. Formulas: docs/math.
+#pragma once
+
+#include <vector>
+
+#include "attention/attention.h"
+#include "attention/family.h"
+#include "model/config.h"
+#include "ops/linear.h"
+#include "tensor/tensor.h"
+
+namespace unchain::model {
+
+// f32 or bf16 numbers, as products of the model want them.
+struct TypedBuffer {
+  Buffer<float> wide;
+  Buffer<bf16> narrow;
+
+  Matrix get(DType type, int64_t rows, int64_t cols);  // grows; the contents are lost when it does
+};
+
+// x W + (x A) B of one of two maps, whose W they share.
+struct LowRank {
+  ops::Linear down, up;
+};
+
+// Weights beside W_O; those that a member lacks are empty.
+struct MemberWeights {
+  ops::Linear query, key, value, noise_query, noise_key, lambda_proj, alpha, gate;
+  LowRank query_change[2], key_change[2];
+  const float *lambda_q1 = nullptr, *lambda_k1 = nullptr, *lambda_q2 = nullptr, *lambda_k2 = nullptr;  // [E]
+  const float *lambda_logit = nullptr, *lambda_gain = nullptr, *sinks = nullptr;                       // [O]
+  const float *head_norm = nullptr, *prototypes = nullptr, *basis = nullptr;  // [W], [O, R, E], [O, R]
+};
+
+inline bool present(const ops::Linear& linear) {
+  return linear.is_packed() || linear.weight.data != nullptr;
+}
+
+// One layer's attention. Immutable after it is made.
+struct Member {
+  attention::AttentionConfig family;
+  attention::AttentionShape shape;
+  attention::SignedConfig kernel;
+  MemberWeights weights;
+  int64_t layer = 0;
+  float norm_eps = 1e-5f;       // of the head norm
+  std::vector<float> no_extra;  // off_by_one's log weight: 0 for each output
+
+  // Whether the kernel's output goes to W_O as it is.
+  bool is_plain() const { return !family.has_state() && !family.head_norm && !present(weights.gate); }
+  const float* extra() const { return weights.sinks ? weights.sinks : (no_extra.empty() ? nullptr : no_extra.data()); }
+  // (1 − λ_init) and the norm's own weight [W].
+  std::vector<float> head_norm_weight() const;
+};
+
+// The description of a layer without its weights. Errors: as shape_of().
+Member make_member(const Config& config, int64_t layer);
+// The tensors that the layer has beside q_proj, k_proj, v_proj and o_proj.
+std::vector<attention::ExtraTensor> extra_tensors(const Config& config, int64_t layer);
+
+struct MemberScratch {
+  Buffer<float> low_rank, written, values;
+  TypedBuffer inner[2];
+};
+
+// out[T, heads·E] = x W, the heads of the noise behind; with low-rank changes both halves are x W + (x A) B of their
+// own, and x A stays in inner[map] (nullptr: in the scratch).
+void member_heads(const Matrix& out, const Matrix& x, const ops::Linear& own, const ops::Linear& noise,
+                  const LowRank* change, TypedBuffer* inner, MemberScratch& scratch);
+
+// out[T, V·W] = x W_V with the blocks of heads in the order of the layout; out is of the type of products.
+void member_values(const Matrix& out, const Matrix& x, const Member& member, MemberScratch& scratch);
+
+// lambda[T, O]; before_gain[T, O] too where there is a gain.
+void member_lambda(const Matrix& lambda, const Matrix& before_gain, const Matrix& x, const Member& member);
+
+// scores[T, O·R] = scale · prototypes · content keys [T, K·E] (before rotary).
+void member_scores(const Matrix& scores, const Matrix& content, const Member& member);
+// alpha[T, O·R] of prototypes, or [O, R] of fixed rows (x does not count): softmax over the R means.
+void member_shares(const Matrix& alpha, const Matrix& x, const Member& member);
+
+// What finish_member() leaves to backward; buffers grow.
+struct FinishSaved {
+  Buffer<float> head_rms, normed, gate;  // [T·O]; [T, O·W]; [T, O]
+};
+// mixed[T, O·W], inputs of W_O, from the kernels' output[T, O·W] f32: head norm, gate (from x), rounding.
+void finish_member(const Matrix& mixed, FinishSaved& saved, const Matrix& output, const Matrix& x,
+                   const Member& member);
+
+// Softmax of each of `rows` rows of m numbers in place.
+void softmax_rows(float* y, int64_t rows, int64_t m);
+
+}  // namespace unchain::model
