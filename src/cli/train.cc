@@ -1,5 +1,8 @@
 #include "train/run.h"
 
+#include <sched.h>
+
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
@@ -41,6 +44,18 @@ nlohmann::ordered_json machine() {
           {"threads", threads()},
           {"isa", simd::target_name()},
           {"products", ops::gemm_backend()}};
+}
+
+// The processors of this machine shared out among its ranks, but no more than mpirun lets this one use.
+int threads_of_a_rank(const dist::Comm& comm) {
+  const auto share = static_cast<int>(std::thread::hardware_concurrency() / comm.local_ranks());
+  cpu_set_t allowed;
+  const int bound = ::sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : share;
+  if (bound < share && comm.rank() == 0) {
+    std::fprintf(stderr, "note: mpirun binds each rank to %d of its %d processors; give mpirun --bind-to none\n", bound,
+                 share);
+  }
+  return std::max(1, std::min(share, bound));
 }
 
 void say(const std::string& text) {
@@ -103,6 +118,7 @@ void print(const Common& common, const Options& options, const train::RunConfig&
 bool train_as(dist::Comm& comm, Common common, const Options& options) {
   const bool first = comm.rank() == 0;
   if (!first) common.json.clear();
+  if (common.threads == 0 && comm.ranks() > 1) common.threads = threads_of_a_rank(comm);
   prepare(common);
   train::RunConfig config = train::read_config(options.config, options.settings);
   if (!common.dtype.empty()) config.train.dtype = common.dtype;

@@ -15,6 +15,8 @@ class Comm {
   virtual ~Comm() = default;
   virtual int64_t rank() const = 0;
   virtual int64_t ranks() const = 0;
+  // How many of the ranks share this machine.
+  virtual int64_t local_ranks() const = 0;
   // Each number becomes its sum over all ranks, the same bits on every rank.
   virtual void sum(std::span<float> values) = 0;
   virtual void sum(std::span<double> values) = 0;

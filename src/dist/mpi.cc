@@ -1,4 +1,4 @@
-// Ranks through MPI; without MPI at build time there is one rank only. Only functions of MPI 2 are used.
+// Ranks through MPI; without MPI at build time there is one rank only. Only functions of MPI 3 are used.
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
@@ -46,12 +46,17 @@ class Mpi : public Comm {
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     check(MPI_Comm_rank(MPI_COMM_WORLD, &rank_), "MPI_Comm_rank");
     check(MPI_Comm_size(MPI_COMM_WORLD, &ranks_), "MPI_Comm_size");
+    MPI_Comm local = MPI_COMM_NULL;
+    check(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &local), "MPI_Comm_split_type");
+    check(MPI_Comm_size(local, &local_ranks_), "MPI_Comm_size");
+    MPI_Comm_free(&local);
   }
   ~Mpi() override { MPI_Finalize(); }
   Mpi(const Mpi&) = delete;
   Mpi& operator=(const Mpi&) = delete;
   int64_t rank() const override { return rank_; }
   int64_t ranks() const override { return ranks_; }
+  int64_t local_ranks() const override { return local_ranks_; }
   void sum(std::span<float> values) override { sum_of(values, MPI_FLOAT); }
   void sum(std::span<double> values) override { sum_of(values, MPI_DOUBLE); }
   void broadcast(std::span<std::byte> bytes) override {
@@ -78,7 +83,7 @@ class Mpi : public Comm {
     });
   }
 
-  int rank_ = 0, ranks_ = 1;
+  int rank_ = 0, ranks_ = 1, local_ranks_ = 1;
 };
 
 #endif

@@ -9,6 +9,7 @@ class Single : public Comm {
  public:
   int64_t rank() const override { return 0; }
   int64_t ranks() const override { return 1; }
+  int64_t local_ranks() const override { return 1; }
   void sum(std::span<float>) override {}
   void sum(std::span<double>) override {}
   void broadcast(std::span<std::byte>) override {}
