@@ -5,6 +5,7 @@
 #include <numbers>
 #include <numeric>
 
+#include "base/check.h"
 #include "text/corpus.h"
 
 namespace unchain::train {
@@ -13,11 +14,15 @@ namespace {
 namespace fs = std::filesystem;
 
 text::TokenFile open_tokens(const std::vector<std::string>& files, const tokenizer::Tokenizer& tokenizer,
-                            const fs::path& cache, dist::Comm& comm) {
+                            const fs::path& cache, int64_t context, dist::Comm& comm) {
   const std::vector<fs::path> paths(files.begin(), files.end());
   if (comm.rank() > 0) comm.barrier();  // the first rank writes the cache, the others find it
   text::TokenFile tokens = text::cached_tokens(paths, tokenizer, cache);
   if (comm.rank() == 0) comm.barrier();
+  if (tokens.tokens() <= context) {
+    fail(ErrorCode::format, "{}: has {} tokens, a sample takes {}; give more text or a shorter train.context",
+         files.front(), tokens.tokens(), context + 1);
+  }
   return tokens;
 }
 
@@ -89,7 +94,7 @@ RunData open_data(const RunConfig& config, std::shared_ptr<const tokenizer::Toke
                   dist::Comm& comm) {
   RunData data;
   data.tokenizer = std::move(tokenizer);
-  const text::TokenFile tokens = open_tokens(config.data.train, *data.tokenizer, cache, comm);
+  const text::TokenFile tokens = open_tokens(config.data.train, *data.tokenizer, cache, config.train.context, comm);
   data.text_hash = tokens.text_hash();
   data.vocabulary_hash = text::hash_vocabulary(*data.tokenizer);
   const text::BatchOptions options = {.context = config.train.context,
@@ -99,8 +104,10 @@ RunData open_data(const RunConfig& config, std::shared_ptr<const tokenizer::Toke
                                       .separate_documents = config.data.separate_documents,
                                       .seed = static_cast<uint64_t>(config.train.seed)};
   data.batches = std::make_unique<text::Batches>(tokens, options, needles(config, data.tokenizer));
-  if (!config.data.valid.empty())
-    data.validation.emplace(open_tokens(config.data.valid, *data.tokenizer, cache, comm), *data.tokenizer, config);
+  if (!config.data.valid.empty()) {
+    data.validation.emplace(open_tokens(config.data.valid, *data.tokenizer, cache, config.train.context, comm),
+                            *data.tokenizer, config);
+  }
   return data;
 }
 

@@ -17,10 +17,10 @@ namespace unchain::train {
 // Two runs of one configuration, data and thread count have the same bits, stopped and resumed or not.
 struct RunOptions {
   std::filesystem::path out;
-  bool resume = false;             // go on from the newest checkpoint; without one, begin
-  nlohmann::ordered_json machine;  // for run.json
-  std::filesystem::path cache;     // for token files; empty: out/tokens
-  std::function<bool()> stop;      // asked after each step: true saves and ends
+  bool resume = false;  // go on from the newest checkpoint; without one, begin
+  nlohmann::ordered_json machine = nlohmann::ordered_json::object();  // for run.json
+  std::filesystem::path cache;                                        // for token files; empty: out/tokens
+  std::function<bool()> stop;                                         // asked after each step: true saves and ends
   // The metrics of each step, as they go to metrics.jsonl; on the first rank.
   std::function<void(const nlohmann::ordered_json& metrics)> on_step;
   std::function<void(const std::string& note)> on_note;  // for the user: resumed, spikes

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <barrier>
 #include <cmath>
 #include <functional>
@@ -75,6 +76,7 @@ class ThreadComm : public dist::Comm {
     std::barrier<> gate;
     std::vector<std::vector<double>> values = std::vector<std::vector<double>>(static_cast<size_t>(ranks));
     std::vector<std::byte> bytes;
+    std::atomic<bool> failed = false;
   };
   ThreadComm(Shared& shared, int64_t rank) : shared_(shared), rank_(rank) {}
   int64_t rank() const override { return rank_; }
@@ -88,9 +90,16 @@ class ThreadComm : public dist::Comm {
     std::ranges::copy(shared_.bytes, bytes.begin());
     barrier();
   }
-  void barrier() override { shared_.gate.arrive_and_wait(); }
+  void barrier() override {
+    shared_.gate.arrive_and_wait();
+    if (shared_.failed) throw std::runtime_error(kOtherFailed);
+  }
   void abort(int) override { throw std::logic_error("abort"); }
-  void leave() { shared_.gate.arrive_and_drop(); }
+  void leave(bool failed) {
+    if (failed) shared_.failed = true;
+    shared_.gate.arrive_and_drop();
+  }
+  static constexpr const char* kOtherFailed = "another rank failed";
 
  private:
   template <class T>
@@ -122,12 +131,12 @@ inline std::string on_ranks(int64_t ranks, const std::function<void(dist::Comm&)
       } catch (const std::exception& error) {
         messages[static_cast<size_t>(rank)] = error.what();
       }
-      comm.leave();
+      comm.leave(!messages[static_cast<size_t>(rank)].empty());
     });
   }
   for (std::thread& thread : threads) thread.join();
   for (const std::string& message : messages)
-    if (!message.empty()) return message;
+    if (!message.empty() && message != ThreadComm::kOtherFailed) return message;
   return {};
 }
 

@@ -1,0 +1,222 @@
+// unchain train: configuration in, run folder out; stopped, killed, resumed, on several ranks.
+#include <fmt/format.h>
+#include <fstream>
+#include <sstream>
+
+#include <chrono>
+#include <cstdlib>
+
+#include "base/rng.h"
+#include "cli/program_folder.h"
+
+namespace unchain::test {
+namespace {
+
+using nlohmann::json;
+
+class CliTrain : public Cli {
+ protected:
+  void SetUp() override {
+    const std::string vocabulary = UNCHAIN_TEST_DATA "/vocabulary";
+    const json config = {
+        {"model",
+         {{"hidden_size", 32},
+          {"intermediate_size", 64},
+          {"num_hidden_layers", 2},
+          {"num_attention_heads", 4},
+          {"num_key_value_heads", 2},
+          {"tie_word_embeddings", true}}},
+        {"data",
+         {{"train", vocabulary + "/text.txt"}, {"valid", vocabulary + "/text.txt"}, {"vocabulary", vocabulary}}},
+        {"train",
+         {{"tokens", 20 * 256},
+          {"context", 32},
+          {"batch_tokens", 256},
+          {"micro_batch", 4},
+          {"evaluate_every", 10},
+          {"save_every", 5},
+          {"dtype", "f32"}}}};
+    write_file(own_ / "config.json", "// small\n" + config.dump(1));
+  }
+  std::vector<std::string> command(const std::string& out, const std::vector<std::string>& more = {}) {
+    std::vector<std::string> result = {"train", own("config.json"), "-o", own(out), "--threads", "1"};
+    result.insert(result.end(), more.begin(), more.end());
+    return result;
+  }
+  std::vector<json> metrics(const std::string& name) {
+    std::vector<json> lines;
+    std::istringstream in(read_file(own_ / (name + "/metrics.jsonl")));
+    for (std::string line; std::getline(in, line);) lines.push_back(json::parse(line));
+    return lines;
+  }
+  static std::vector<std::string> leftovers(const std::filesystem::path& folder) {
+    std::vector<std::string> result;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
+      const std::string extension = entry.path().extension().string();
+      if (extension == ".tmp" || extension == ".incomplete" || extension == ".removed")
+        result.push_back(entry.path().string());
+    }
+    return result;
+  }
+};
+
+TEST_F(CliTrain, TrainsAModelThatEveryCommandReads) {
+  const json result = run_json(command("a"));
+  expect_keys(result, {"loss_nats", "perplexity", "tokens_per_s", "bits_per_byte", "tokens", "steps", "folder",
+                       "memory_bytes", "threads", "version", "config"});
+  EXPECT_EQ(result["steps"], 20);
+  EXPECT_EQ(result["finished"], true);
+  EXPECT_LT(result["loss_nats"], 6.0);  // ln 512 = 6.24
+  const json lines = metrics("a");
+  ASSERT_EQ(lines.size(), 20u);
+  expect_keys(lines[0], {"step", "tokens", "loss_nats", "learning_rate", "gradient_norm", "gradient_norms", "lambda",
+                         "tokens_per_s", "memory_bytes"});
+  expect_keys(lines[0]["gradient_norms"], {"embedding", "attention", "feed_forward", "norm"});
+  EXPECT_EQ(lines[0]["lambda"].size(), 2u);
+  expect_keys(json::parse(read_file(own_ / "a/run.json")), {"config", "version", "threads", "processor", "ranks"});
+  // The loss of the run is what `perplexity` finds in the model that it wrote.
+  const json again = run_json({"perplexity", own("a"), UNCHAIN_TEST_DATA "/vocabulary/text.txt", "--window", "32",
+                               "--dtype", "f32", "--json", "-"});
+  EXPECT_NEAR(again["nll_nats"].get<double>(), result["loss_nats"].get<double>(), 0.01);
+  EXPECT_EQ(run_json({"inspect", own("a")})["parameters"], 34976);
+  EXPECT_EQ(run_program({"generate", own("a"), "--prompt", "The ", "-n", "4"}).status, 0);
+}
+
+TEST_F(CliTrain, EveryMemberTrainsAndResumesToTheSameBits) {
+  for (const std::string preset : {"diff_v1", "diff_v2", "shared_diff", "grouped_diff", "lowrank_diff", "fixed_diff",
+                                   "gated", "off_by_one", "sink"}) {
+    SCOPED_TRACE(preset);
+    std::vector<std::string> more = {"--set", "model.attention.preset=" + preset, "--set", "train.tokens=1024"};
+    if (preset == "grouped_diff") more.insert(more.end(), {"--set", "model.attention.ratio=4"});
+    EXPECT_EQ(run_program(command(preset, more)).status, 0);
+    std::filesystem::remove_all(own_ / preset / "model");
+    const RunResult again = run_program(command(preset, [&] {
+      auto with = more;
+      with.push_back("--resume");
+      return with;
+    }()));
+    EXPECT_EQ(again.status, 0) << again.err;
+    EXPECT_EQ(read_file(own_ / preset / "model/model.safetensors"),
+              read_file(own_ / preset / "checkpoints/step-00000004/model.safetensors"));
+  }
+}
+
+TEST_F(CliTrain, ASignalSavesAndTellsHowToGoOn) {
+  ASSERT_EQ(run_program(command("whole", {"--set", "train.tokens=102400"})).status, 0);
+  RunOptions options;
+  options.signal = SIGTERM;
+  bool sent = false;
+  options.kill_when = [&] {
+    if (sent || !std::filesystem::exists(own_ / "a/checkpoints/step-00000005")) return false;
+    return sent = true;
+  };
+  const RunResult stopped = run_program(command("a", {"--set", "train.tokens=102400"}), options);
+  EXPECT_EQ(stopped.status, -SIGTERM) << stopped.err;
+  EXPECT_NE(stopped.err.find("--resume goes on"), std::string::npos) << stopped.err;
+  EXPECT_FALSE(std::filesystem::exists(own_ / "a/model"));
+  EXPECT_TRUE(leftovers(own_ / "a").empty());
+  const size_t done = metrics("a").size();
+  EXPECT_LT(done, 400u);
+  ASSERT_EQ(run_program(command("a", {"--set", "train.tokens=102400", "--resume"})).status, 0);
+  EXPECT_EQ(metrics("a").size(), 400u);
+  EXPECT_EQ(read_file(own_ / "a/model/model.safetensors"), read_file(own_ / "whole/model/model.safetensors"));
+}
+
+TEST_F(CliTrain, KilledAtRandomTwentyTimesItStillArrives) {
+  const std::vector<std::string> more = {"--set", "train.tokens=51200", "--resume"};
+  ASSERT_EQ(run_program(command("whole", more)).status, 0);
+  Rng rng(20);
+  int kills = 0;
+  size_t before = 0;
+  for (int i = 0; i < 20; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    const double wait = 0.02 + 0.2 * rng.uniform();
+    RunOptions options;
+    options.kill_when = [&] {
+      return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() > wait;
+    };
+    const RunResult killed = run_program(command("a", more), options);
+    ASSERT_TRUE(killed.status == -SIGKILL || killed.status == 0) << killed.err;
+    kills += killed.status != 0;
+    // Nothing is lost beyond the steps since the newest checkpoint.
+    size_t saved = 0;
+    std::error_code none;
+    for (const auto& entry : std::filesystem::directory_iterator(own_ / "a/checkpoints", none)) {
+      const std::string name = entry.path().filename().string();
+      if (name.size() == 13) saved = std::max(saved, static_cast<size_t>(std::stoul(name.substr(5))));
+    }
+    EXPECT_GE(saved, before);
+    before = saved;
+  }
+  EXPECT_GT(kills, 5);
+  const RunResult last = run_program(command("a", more));
+  ASSERT_EQ(last.status, 0) << last.err;
+  EXPECT_TRUE(leftovers(own_ / "a").empty());
+  EXPECT_EQ(metrics("a").size(), 200u);
+  EXPECT_EQ(read_file(own_ / "a/model/model.safetensors"), read_file(own_ / "whole/model/model.safetensors"));
+}
+
+TEST_F(CliTrain, AFullDiskEndsTheRunAndLeavesItSound) {
+  RunOptions full;
+  full.largest_file = 200'000;  // the model has 140 kB, the means twice that
+  expect_failure(command("a"), 3, {"optimizer.safetensors", "cannot write"}, full);
+  EXPECT_TRUE(std::filesystem::is_empty(own_ / "a/checkpoints"));
+  EXPECT_TRUE(leftovers(own_ / "a").empty());
+  EXPECT_EQ(run_program(command("a", {"--resume"})).status, 0);
+}
+
+TEST_F(CliTrain, BadInput) {
+  expect_failure(command("a", {"--set", "train.contex=3"}), 2, {"train.contex is no key", "train.context"});
+  expect_failure(command("a", {"--set", "train.clip"}), 2, {"--set train.clip", "key=value"});
+  expect_failure(command("a", {"--set", "model.num_attention_heads=3"}), 3, {"model"});
+  expect_failure(command("a", {"--set", "model.attention.preset=dif_v2"}), 2, {"dif_v2", "diff_v2"});
+  expect_failure(command("a", {"--set", "data.train=none.txt"}), 3, {"none.txt"});
+  expect_failure(command("a", {"--set", "train.context=3200", "--set", "train.batch_tokens=3200"}), 3,
+                 {"text.txt", "train.context"});
+  write_file(own_ / "binary", std::string("\x7f"
+                                          "ELF\0\0",
+                                          6));
+  expect_failure(command("a", {"--set", "data.train=" + own("binary")}), 3, {"binary", "UTF-8"});
+  expect_failure({"train", own("none.json"), "-o", own("a")}, 3, {"none.json"});
+  EXPECT_FALSE(std::filesystem::exists(own_ / "a/run.json"));
+  ASSERT_EQ(run_program(command("b")).status, 0);
+  expect_failure(command("b"), 2, {"holds a run already", "--resume"});
+  expect_failure(command("b", {"--resume", "--set", "train.clip=2"}), 2, {"train.clip is 2.0 now"});
+}
+
+// --- several ranks
+
+RunResult run_ranks(int ranks, const std::vector<std::string>& arguments) {
+  std::string line = fmt::format("mpirun --allow-run-as-root --oversubscribe -n {} '{}'", ranks, UNCHAIN_PROGRAM);
+  for (const std::string& argument : arguments) line += " '" + argument + "'";
+  const TemporaryFolder folder;
+  const int status = std::system((line + " >" + (folder / "out").string() + " 2>" + (folder / "err").string()).c_str());
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_file(folder / "out"), read_file(folder / "err")};
+}
+
+TEST_F(CliTrain, RanksAgreeWithOneRankToRounding) {
+  if (std::system("mpirun --version >/dev/null 2>&1") != 0) GTEST_SKIP() << "no mpirun on this machine";
+  ASSERT_EQ(run_program(command("one")).status, 0);
+  for (const int ranks : {2, 4}) {
+    const std::string name = std::to_string(ranks);
+    const RunResult result = run_ranks(ranks, command(name, {"--json", "-"}));
+    ASSERT_EQ(result.status, 0) << result.err;
+    EXPECT_EQ(result.json()["ranks"], ranks);
+    const auto one = metrics("one"), many = metrics(name);
+    ASSERT_EQ(many.size(), one.size());
+    for (size_t i = 0; i < one.size(); ++i)
+      EXPECT_NEAR(many[i]["loss_nats"].get<double>(), one[i]["loss_nats"].get<double>(), 1e-4) << i;
+  }
+  EXPECT_EQ(run_program(command("4", {"--resume"})).status, 0);  // read with another number of ranks
+}
+
+TEST_F(CliTrain, OneRanksFailureEndsAllWithItsMessage) {
+  if (std::system("mpirun --version >/dev/null 2>&1") != 0) GTEST_SKIP() << "no mpirun on this machine";
+  const RunResult result = run_ranks(2, command("a", {"--set", "train.contex=1"}));
+  EXPECT_EQ(result.status, 2) << result.err;
+  EXPECT_NE(result.err.find("unchain: rank 0: --set train.contex=1"), std::string::npos) << result.err;
+  EXPECT_EQ(result.err.find("unchain: rank 1"), std::string::npos) << result.err;
+}
+
+}  // namespace
+}  // namespace unchain::test

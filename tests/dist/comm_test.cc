@@ -1,0 +1,78 @@
+// The sums and messages of ranks. The test of several processes starts this program again under mpirun.
+#include "dist/comm.h"
+
+#include <gtest/gtest.h>
+
+#include <sys/wait.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "unchain/error.h"
+
+namespace unchain::test {
+namespace {
+
+TEST(Comm, ARankAloneChangesNothing) {
+  const auto comm = dist::alone();
+  EXPECT_EQ(comm->rank(), 0);
+  EXPECT_EQ(comm->ranks(), 1);
+  EXPECT_EQ(comm->local_ranks(), 1);
+  std::vector<float> values = {1, 2};
+  comm->sum(std::span(values));
+  EXPECT_EQ(values, (std::vector<float>{1, 2}));
+  comm->broadcast(std::as_writable_bytes(std::span(values)));
+  EXPECT_EQ(values, (std::vector<float>{1, 2}));
+  comm->barrier();
+  EXPECT_EQ(dist::connect()->ranks(), 1);
+}
+
+// What each process of the tests below does.
+TEST(CommRank, DISABLED_Works) {
+  const auto comm = dist::connect();
+  const int64_t ranks = comm->ranks();
+  ASSERT_EQ(ranks, 3);
+  ASSERT_EQ(comm->local_ranks(), 3);
+  std::vector<float> values((1 << 24) + 5);  // more than one message
+  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>((i % 7) * (1 + comm->rank()));
+  comm->sum(std::span(values));
+  for (size_t i = 0; i < values.size(); ++i) ASSERT_EQ(values[i], static_cast<float>(6 * (i % 7)));
+  std::vector<double> numbers = {0.1 * static_cast<double>(comm->rank() + 1)};
+  comm->sum(std::span(numbers));
+  EXPECT_DOUBLE_EQ(numbers[0], 0.6);
+  comm->sum(std::span<double>());
+  uint64_t number = 42 + static_cast<uint64_t>(comm->rank());
+  comm->broadcast(std::as_writable_bytes(std::span(&number, 1)));
+  EXPECT_EQ(number, 42u);
+  comm->barrier();
+}
+
+TEST(CommRank, DISABLED_Aborts) {
+  const auto comm = dist::connect();
+  if (comm->rank() == 1) comm->abort(5);
+  comm->barrier();  // never comes
+}
+
+int under_mpirun(const std::string& name) {
+  const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
+  const std::string command =
+      "mpirun --allow-run-as-root --oversubscribe -n 3 env -u GTEST_OUTPUT OMP_NUM_THREADS=1 '" + self +
+      "' --gtest_also_run_disabled_tests --gtest_filter=CommRank.DISABLED_" + name + " >/dev/null 2>&1";
+  const int status = std::system(command.c_str());
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+bool has_mpirun() {
+  return std::system("mpirun --version >/dev/null 2>&1") == 0;
+}
+
+TEST(Comm, SeveralProcessesAddUpAndEndTogether) {
+  if (!has_mpirun()) GTEST_SKIP() << "no mpirun on this machine";
+  EXPECT_EQ(under_mpirun("Works"), 0);
+  EXPECT_EQ(under_mpirun("Aborts"), 5);
+}
+
+}  // namespace
+}  // namespace unchain::test
