@@ -1,0 +1,216 @@
+// Needles: models whose next token follows from the last one alone say known answers; attention is held against full
+// passes without a cache.
+#include "eval/needle.h"
+
+#include <map>
+
+#include "attention/maps.h"
+#include "support/golden_model.h"
+#include "support/tiny_model.h"
+
+namespace unchain::test {
+namespace {
+
+using eval::NeedleOptions;
+
+// The last row of every map of a pass.
+class LastRows : public attention::Observer {
+ public:
+  void on_maps(const attention::MapPanel& panel) override {
+    rows.resize(static_cast<size_t>(panel.layer) + 1);
+    rows.back().clear();
+    for (int h = 0; h < panel.heads; ++h) {
+      const float* row = panel.positive_row(h, panel.rows - 1);
+      rows.back().emplace_back(row, row + panel.keys);
+    }
+  }
+  std::vector<std::vector<std::vector<float>>> rows;  // [layer][head][key]
+};
+
+// A tiny model that says text after text, each a single token: `says` maps what was read last to what comes next.
+struct Parrot {
+  Parrot(const std::string& architecture, const std::string& vocabulary) {
+    TinyModel options{architecture, vocabulary, true, {}};
+    write_tiny_model(folder / "plain", options);
+    tokenizer = model::ModelFile::open(folder / "plain").tokenizer();
+  }
+  // The token of a text that stands behind another one.
+  int32_t id(const std::string& text) const {
+    if (text == "END") return tokenizer->stops.at(0);
+    const std::vector<int32_t> ids = tokenizer->encode(";" + text);
+    EXPECT_EQ(tokenizer->decode({ids.back()}), text);
+    return ids.back();
+  }
+  std::shared_ptr<const model::Transformer> load(const std::string& architecture, const std::string& vocabulary,
+                                                 const std::map<int32_t, int32_t>& says) const {
+    TinyModel options{architecture, vocabulary, true, {}};
+    options.change = [&](const std::string& name, std::vector<float>& values) {
+      if (name != "lm_head.weight") return;
+      const std::vector<float> old = values;  // row t + 1 is loudest after token t
+      for (const auto& [from, to] : says) std::fill_n(values.begin() + to * 32, 32, 0.0f);
+      for (const auto& [from, to] : says) {
+        for (size_t i = 0; i < 32; ++i)
+          values[static_cast<size_t>(to) * 32 + i] += 8 * old[(static_cast<size_t>(from) + 1) * 32 + i];
+      }
+    };
+    write_tiny_model(folder / "parrot", options);
+    return model::load(folder / "parrot", DType::f32);
+  }
+  TemporaryFolder folder;
+  std::unique_ptr<tokenizer::Tokenizer> tokenizer;
+};
+
+// The tokens between the question and the first digit.
+std::vector<int32_t> lead(const tokenizer::Tokenizer& tokenizer, text::NeedleForm form, const text::Needle& needle) {
+  const std::string question = text::needle_question(form, needle.city);
+  const std::vector<int32_t> before = tokenizer.encode(question);
+  const std::vector<int32_t> whole = tokenizer.encode(question + " " + needle.number[0]);
+  EXPECT_TRUE(std::equal(before.begin(), before.end(), whole.begin()));
+  return {whole.begin() + static_cast<long>(before.size()), whole.end() - 1};
+}
+
+void expect_attention(const std::shared_ptr<const model::Transformer>& model, const std::vector<int32_t>& ids,
+                      text::TokenSpan number, const eval::NeedleAnswer& answer) {
+  LastRows rows;
+  const attention::Taps taps{{&rows}, {}};
+  logits_of(model, ids, &taps);
+  ASSERT_EQ(answer.attention.size(), rows.rows.size());
+  double sum = 0;
+  for (size_t l = 0; l < rows.rows.size(); ++l) {
+    ASSERT_EQ(answer.attention[l].size(), rows.rows[l].size());
+    for (size_t h = 0; h < rows.rows[l].size(); ++h) {
+      double on_number = 0, all = 0;
+      for (size_t j = 0; j < ids.size(); ++j) {
+        const double weight = std::abs(static_cast<double>(rows.rows[l][h][j]));
+        all += weight;
+        if (static_cast<int64_t>(j) >= number.begin && static_cast<int64_t>(j) < number.end) on_number += weight;
+      }
+      EXPECT_NEAR(answer.attention[l][h], on_number / all, 1e-6) << "layer " << l << " head " << h;
+      sum += on_number / all / 4 / 3;
+    }
+  }
+  EXPECT_NEAR(eval::mean_attention(answer), sum, 1e-6);
+}
+
+struct Script {
+  std::vector<std::string> says;  // after the question, token by token; the last one is said for ever
+  std::string answer;             // what is kept of it
+  int64_t said = 0;               // tokens of it that the context reads before the next question; −1: all the room
+};
+
+void expect_answers(const std::string& architecture, const std::string& vocabulary, const Script& script) {
+  SCOPED_TRACE(architecture + " says " + script.answer);
+  const Parrot parrot(architecture, vocabulary);
+  NeedleOptions options;
+  options.form = text::NeedleForm::pair;
+  options.lengths = {90};
+  options.depths = {0, 1};
+  options.needles = 3;
+  options.queries = 2;
+  options.samples = 2;
+  const text::Haystack haystack;
+  const auto tasks = eval::plan_needles(*parrot.tokenizer, haystack, options);
+  ASSERT_EQ(tasks.size(), 2u);
+  std::map<int32_t, int32_t> says;
+  int32_t last = tasks[0].prompts[0].ids.back();
+  for (const std::string& text : script.says) last = says[last] = parrot.id(text);
+  says.try_emplace(last, last);
+  const auto model = parrot.load(architecture, vocabulary, says);
+  size_t calls = 0, final = 0, total = 0;
+  const auto result = eval::ask_needles(model, *parrot.tokenizer, options.form, tasks, [&](size_t done, size_t of) {
+    ++calls;
+    final = done;
+    total = of;
+  });
+  EXPECT_EQ(calls, 4u);
+  EXPECT_EQ(final, total);
+  EXPECT_EQ(result.accuracy.asked, 8);
+  for (size_t t = 0; t < 2; ++t) {
+    EXPECT_EQ(result.cells[t].depth, options.depths[t]);
+    EXPECT_EQ(result.cells[t].all.asked, 4);
+    EXPECT_EQ(result.cells[t].first.asked, 2);
+    for (size_t s = 0; s < 2; ++s) {
+      const text::NeedlePrompt& prompt = tasks[t].prompts[s];
+      const eval::NeedleSample& sample = result.cells[t].samples[s];
+      EXPECT_EQ(sample.depth, prompt.depth);
+      EXPECT_EQ(sample.prompt_tokens, static_cast<int64_t>(prompt.ids.size()));
+      std::vector<int32_t> ids = prompt.ids;
+      for (size_t q = 0; q < 2; ++q) {
+        const eval::NeedleAnswer& answer = sample.answers[q];
+        EXPECT_EQ(answer.asked.number, prompt.asked[q].number);
+        EXPECT_EQ(answer.text, script.answer);
+        EXPECT_FALSE(answer.right);
+        const std::vector<int32_t> blank = lead(*parrot.tokenizer, options.form, prompt.asked[q]);
+        std::vector<int32_t> row = ids;
+        row.insert(row.end(), blank.begin(), blank.end());
+        expect_attention(model, row, prompt.numbers[q], answer);
+        if (q > 0) break;
+        const int64_t said = script.said < 0 ? prompt.answer_tokens : script.said;
+        for (int64_t i = 0; i < said; ++i) ids.push_back(says.at(ids.back()));
+        ids.insert(ids.end(), prompt.questions[0].begin(), prompt.questions[0].end());
+      }
+    }
+  }
+}
+
+TEST(Needle, AnAnswerEndsWhereItsDigitsDo) {
+  for (const auto& [architecture, vocabulary] : {std::pair{"llama", "byte_level"}, std::pair{"gemma3", "gemma_like"}}) {
+    expect_answers(architecture, vocabulary, {{" ", "7", ";"}, " 7;", 3});
+    expect_answers(architecture, vocabulary, {{" ", "7", "\n"}, " 7", 2});
+    expect_answers(architecture, vocabulary, {{" ", "7", "END"}, " 7", 2});
+    expect_answers(architecture, vocabulary, {{"x", "7", ";"}, "x7;", 3});
+  }
+}
+
+TEST(Needle, AnAnswerEndsWhereItsRoomDoes) {
+  expect_answers("llama", "byte_level", {{"x"}, "xxxxx", -1});
+  expect_answers("llama", "byte_level", {{"END"}, "", 0});
+}
+
+TEST(Needle, CountsRightAnswers) {
+  const Parrot parrot("llama", "byte_level");
+  NeedleOptions options;
+  options.form = text::NeedleForm::pair;
+  options.lengths = {60};
+  options.depths = {0.5};
+  options.needles = 1;
+  options.samples = 30;
+  const auto tasks = eval::plan_needles(*parrot.tokenizer, text::Haystack(), options);
+  // The number of the first prompt with two different digits is said to all questions.
+  std::string number = "00";
+  for (const auto& prompt : tasks[0].prompts) {
+    if (number[0] == number[1]) number = prompt.asked[0].number;
+  }
+  const int32_t asked = tasks[0].prompts[0].ids.back(), first = parrot.id(number.substr(0, 1)),
+                second = parrot.id(number.substr(1));
+  const auto model =
+      parrot.load("llama", "byte_level",
+                  {{asked, parrot.id(" ")}, {parrot.id(" "), first}, {first, second}, {second, parrot.id(";")}});
+  const auto result = eval::ask_needles(model, *parrot.tokenizer, options.form, tasks);
+  int64_t right = 0;
+  for (const auto& prompt : tasks[0].prompts) right += prompt.asked[0].number == number;
+  EXPECT_GT(right, 0);
+  EXPECT_LT(right, 30);
+  EXPECT_EQ(result.accuracy.right, right);
+  EXPECT_EQ(result.cells[0].first.right, right);
+  EXPECT_EQ(result.cells[0].samples[0].answers[0].text, " " + number + ";");
+}
+
+TEST(Needle, WrongPlansAreErrors) {
+  const Parrot parrot("llama", "byte_level");
+  const auto wrong = [&](const char* part, const std::function<void(NeedleOptions&)>& change) {
+    NeedleOptions options;
+    change(options);
+    expect_error([&] { eval::plan_needles(*parrot.tokenizer, text::Haystack(), options); }, ErrorCode::usage, {part});
+  };
+  wrong("lengths", [](NeedleOptions& o) { o.lengths.clear(); });
+  wrong("lengths 256 is given twice", [](NeedleOptions& o) { o.lengths = {256, 256}; });
+  wrong("depths", [](NeedleOptions& o) { o.depths.clear(); });
+  wrong("depth 1.5", [](NeedleOptions& o) { o.depths = {1.5}; });
+  wrong("0 samples", [](NeedleOptions& o) { o.samples = 0; });
+  wrong("5 of 4 needles", [](NeedleOptions& o) { o.queries = 5; });
+  wrong("length 20", [](NeedleOptions& o) { o.lengths = {20}; });
+}
+
+}  // namespace
+}  // namespace unchain::test
