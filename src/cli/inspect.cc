@@ -42,7 +42,7 @@ void run(const Common& common, bool tensors) {
     tokenizer = fmt::format("not readable: {}", error.what());
   }
   nlohmann::json result = {{"architecture", c.architecture->name},
-                           {"attention", "softmax"},
+                           {"attention", c.attention.preset},
                            {"parameters", parameters},
                            {"layers", c.layer_count()},
                            {"heads", c.heads},
@@ -61,9 +61,9 @@ void run(const Common& common, bool tensors) {
   report::TextTable table;
   table.column("property").column("value");
   table.row({"architecture", std::string(c.architecture->name)});
-  table.row({"attention",
-             windowed ? fmt::format("softmax, {} of {} layers see a window of {}", windowed, c.layer_count(), window)
-                      : "softmax"});
+  table.row({"attention", windowed ? fmt::format("{}, {} of {} layers see a window of {}", c.attention.preset, windowed,
+                                                 c.layer_count(), window)
+                                   : c.attention.preset});
   table.row({"parameters", fmt::format("{} ({:.1f} M)", parameters, static_cast<double>(parameters) * 1e-6)});
   table.row({"layers", std::to_string(c.layer_count())});
   table.row({"heads", fmt::format("{} query, {} key/value, width {}", c.heads, c.kv_heads, c.head_dim)});

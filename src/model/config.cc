@@ -118,6 +118,16 @@ void check(const Config& config, std::string_view where) {
     }
     for (const double divisor : rope.divisors) positive("rotary frequency factor", divisor);
   }
+  positive("spread of new weights", config.initializer_range);
+  if (config.attention.last_layer >= config.layer_count()) {
+    fail(ErrorCode::format, "{}: attention: layers up to {}, but there are {}", where, config.attention.last_layer,
+         config.layer_count());
+  }
+  try {
+    attention::shape_of(config.attention, config.heads, config.kv_heads, config.head_dim);
+  } catch (const Error& error) {
+    fail(ErrorCode::format, "{}: {}", where, error.what());
+  }
   for (const LayerConfig& layer : config.layers) {
     if (layer.window < 0 || layer.rope >= config.ropes.size())
       fail(ErrorCode::format, "{}: attention window {} is negative", where, layer.window);

@@ -71,7 +71,7 @@ struct Config {
   float attention_cap = 0;
   float logit_cap = 0;
   bool tied = false;
-  float initializer_range = 0.02f;  // standard deviation of new weights
+  double initializer_range = 0.02;  // standard deviation of new weights
   attention::AttentionConfig attention;
   ops::RopePairs pairs = ops::RopePairs::halves;
   std::vector<RopeConfig> ropes;

@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "base/file.h"
 #include "formats/json.h"
+#include "model/config_attention.h"
 #include "model/model_file.h"
 
 namespace unchain::model {
@@ -160,8 +161,15 @@ Config config_from(const json& root, const std::string& where) {
   const std::string type = top.string("model_type", "");
   if (type.empty()) fail(ErrorCode::format, "{}: the key 'model_type' is missing", where);
   Config config;
-  config.architecture = find_architecture(nested ? nested->string("model_type", type + "_text") : type);
-  if (config.architecture == nullptr || (config.architecture->hugging_face != type && !nested)) {
+  // Both are llama but for their attention.
+  const bool ours = type == "unchain", diffllama = type == "diffllama";
+  if (ours && !top.find("attention")) fail(ErrorCode::format, "{}: the key 'attention' is missing", where);
+  if (const json* described = top.find("attention")) config.attention = attention_from_json(*described, where);
+  if (diffllama) config.attention = attention::preset("diff_v1");
+  config.architecture = ours || diffllama
+                            ? find_architecture("llama")
+                            : find_architecture(nested ? nested->string("model_type", type + "_text") : type);
+  if (config.architecture == nullptr || (config.architecture->hugging_face != type && !nested && !ours && !diffllama)) {
     fail(ErrorCode::unsupported, "{}: model_type '{}' is not supported, these are: {}", where, type,
          architecture_names());
   }
@@ -194,6 +202,7 @@ Config config_from(const json& root, const std::string& where) {
     fail(ErrorCode::unsupported, "{}: bidirectional attention is not supported", where);
   if (activation(keys, family.activation) != family.activation)
     fail(ErrorCode::unsupported, "{}: that activation is not supported for {}", where, family.name);
+  config.initializer_range = keys.number("initializer_range", 0.02);
   config.tied = top.boolean("tie_word_embeddings", keys.boolean("tie_word_embeddings", family.tied_by_default));
   config.pairs = ops::RopePairs::halves;
   config.ropes.push_back(main_rope(keys, config));

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/check.h"
+#include "model/config_attention.h"
 
 namespace unchain::model {
 namespace {
@@ -117,6 +118,17 @@ nlohmann::json hugging_face_config(const Config& config, const std::string& dtyp
                          {"tie_word_embeddings", config.tied},
                          {"rope_theta", config.ropes[0].theta},
                          {"torch_dtype", dtype}};
+  if (is_diffllama(config.attention)) {
+    json["architectures"] = {"DiffLlamaForCausalLM"};
+    json["model_type"] = "diffllama";
+    json["lambda_std_dev"] = 0.1;
+    json["attention_bias"] = false;
+  } else if (config.attention.preset != "softmax") {
+    json["architectures"] = {"UnchainForCausalLM"};
+    json["model_type"] = "unchain";
+    json["attention"] = attention_to_json(config.attention);
+  }
+  json["initializer_range"] = config.initializer_range;
   const RopeConfig& rope = config.ropes[0];
   if (!rope.divisors.empty())
     fail(ErrorCode::unsupported,

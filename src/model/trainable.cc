@@ -63,7 +63,7 @@ uint64_t stream_of(std::string_view name) {
   return state;
 }
 
-void begin(std::span<float> value, const Planned& planned, uint64_t seed, float spread) {
+void begin(std::span<float> value, const Planned& planned, uint64_t seed, double spread) {
   const double factor = planned.start == Start::normal ? 1.0 : planned.start == Start::tenth ? 0.1 : spread;
   if (planned.start == Start::zeros || planned.start == Start::ones)
     return std::fill(value.begin(), value.end(), planned.start == Start::ones ? 1.0f : 0.0f);

@@ -10,6 +10,7 @@
 #include "base/thread.h"
 #include "model/transformer.h"
 #include "support/compare.h"
+#include "support/family_model.h"
 #include "support/temporary_folder.h"
 
 namespace unchain::test {
@@ -18,30 +19,9 @@ namespace {
 using model::Parameter;
 using model::Trainable;
 
-const std::vector<std::string>& members() {
-  static const std::vector<std::string> all = {"softmax",      "diff_v1",    "diff_v2", "shared_diff", "grouped_diff",
-                                               "lowrank_diff", "fixed_diff", "gated",   "off_by_one",  "sink"};
-  return all;
-}
-
 model::Config tiny(const std::string& member) {
-  model::Config c;
-  c.architecture = model::find_architecture("llama");
-  c.vocabulary = 50;
-  c.context = 64;
-  c.width = 24;
-  c.feed_forward = 40;
-  c.heads = 8;
-  c.kv_heads = 4;
-  c.head_dim = 6;
-  c.attention_scale = 1 / std::sqrt(6.0f);
-  c.norm_eps = 1e-5f;
-  c.ropes.emplace_back();
-  c.layers.resize(2);
+  model::Config c = family_config(member);
   c.layers[1].window = 9;
-  // shared_diff multiplies two such matrices over a rank of 16: with 0.3 its scores are so large that softmax jumps.
-  c.initializer_range = member == "shared_diff" ? 0.15f : 0.3f;
-  c.attention = attention::preset(member);
   return c;
 }
 
@@ -68,14 +48,6 @@ double loss(Trainable& m, const Sample& sample) {
   double sum = 0;
   for (size_t i = 0; i < nll.size(); ++i) sum += nll[i] * static_cast<double>(sample.weights[i]);
   return sum;
-}
-
-// Numbers that begin at 0 or 1 move away from there, so that nothing is flat by accident.
-void stir(Trainable& m) {
-  Rng rng(3);
-  for (Parameter& p : m.parameters()) {
-    for (float& x : p.value) x += static_cast<float>(0.1 * rng.normal());
-  }
 }
 
 double length(std::span<const float> x) {

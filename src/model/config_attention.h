@@ -1,0 +1,20 @@
+// The `attention` object of config.json: which member of the family a model's attention is. Keys that are absent come
+// from the preset. docs/models-of-the-family.md lists them.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "attention/family.h"
+
+namespace unchain::model {
+
+// Errors: format, naming the key, what was found and what is expected; an unknown key with the nearest one.
+attention::AttentionConfig attention_from_json(const nlohmann::json& object, const std::string& where);
+// The object that gives this description back.
+nlohmann::json attention_to_json(const attention::AttentionConfig& config);
+
+// Whether Hugging Face's diffllama can say it: two halves of the heads, λ by depth, a norm without weight, every layer.
+bool is_diffllama(const attention::AttentionConfig& config);
+
+}  // namespace unchain::model

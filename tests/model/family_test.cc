@@ -1,0 +1,215 @@
+// Models of every member as they are decoded: the same as in training, from any split, after going back, with taps.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "model/config_attention.h"
+#include "model/context.h"
+#include "model/model_file.h"
+#include "support/attention_case.h"
+#include "support/compare.h"
+#include "support/family_model.h"
+#include "support/temporary_folder.h"
+
+namespace unchain::test {
+namespace {
+
+using model::Context;
+using model::ModelFile;
+
+std::vector<int32_t> some_ids(size_t count) {
+  Rng rng(11);
+  std::vector<int32_t> ids;
+  for (size_t i = 0; i < count; ++i) ids.push_back(static_cast<int32_t>(rng.below(50)));
+  return ids;
+}
+
+// NLL of each next token, from a context that has just read all of them.
+std::vector<double> nll_of(Context& context, const std::vector<int32_t>& ids, const attention::Taps* taps = nullptr) {
+  std::vector<double> nll(ids.size());
+  std::vector<int32_t> targets(ids.begin() + 1, ids.end());
+  targets.push_back(-1);
+  context.extend(ids, -1, taps);
+  context.nll(nll, targets);
+  return nll;
+}
+
+struct Saved {
+  TemporaryFolder folder;
+  std::vector<double> nll;  // as training computes it
+  std::vector<int32_t> ids = some_ids(60);
+
+  explicit Saved(const model::Config& config, DType type) {
+    model::Trainable m(config, DType::f32, 1);
+    stir(m);
+    write_folder(folder.path() / "m", m);
+    model::Trainable again(ModelFile::open(folder.path() / "m"), type);
+    nll.resize(ids.size());
+    std::vector<int32_t> targets(ids.begin() + 1, ids.end());
+    targets.push_back(-1);
+    again.forward(nll, {1, 60, ids, targets, {}, {}});
+  }
+};
+
+// Both run the same kernels on the same weights in another order of sums: numbers of about 5 to 1e-5; bf16 rounds
+// every activation, of which decoding rounds fewer: within 0.1.
+TEST(Family, DecodingAgreesWithTraining) {
+  for (const std::string& member : members()) {
+    for (const DType type : {DType::f32, DType::bf16}) {
+      const Saved saved(family_config(member), type);
+      const auto model = model::load(saved.folder.path() / "m", type);
+      EXPECT_EQ(model->config.attention.preset, member == "shared_diff" ? "shared_diff" : member);
+      const double tolerance = type == DType::f32 ? 2e-5 : 0.1;
+      Context context(model, 80);
+      EXPECT_TRUE(close(nll_of(context, saved.ids), saved.nll, tolerance)) << member << " " << info(type).name;
+      // Token by token, and in pieces of all kinds; going back and on again.
+      for (const std::vector<int64_t>& pieces :
+           {std::vector<int64_t>{1, 1, 1, 1, 1, 55}, {30, 1, 29}, {33, 27}, {5, 50, 5}}) {
+        Context piecewise(model, 80);
+        std::vector<double> nll;
+        size_t at = 0;
+        for (const int64_t piece : pieces) {
+          const auto begin = saved.ids.begin() + static_cast<std::ptrdiff_t>(at);
+          piecewise.extend(std::vector<int32_t>{7, 8, 9});
+          piecewise.truncate(static_cast<int64_t>(at));
+          piecewise.extend(std::vector<int32_t>(begin, begin + piece));
+          std::vector<int32_t> targets;
+          for (size_t i = at + 1; i <= at + static_cast<size_t>(piece); ++i)
+            targets.push_back(i < saved.ids.size() ? saved.ids[i] : -1);
+          std::vector<double> part(targets.size());
+          piecewise.nll(part, targets);
+          nll.insert(nll.end(), part.begin(), part.end());
+          at += static_cast<size_t>(piece);
+        }
+        EXPECT_TRUE(close(nll, saved.nll, tolerance)) << member << " " << info(type).name << " in pieces";
+      }
+      // With taps, also when the cache already holds rows.
+      IdleObserver idle;
+      const attention::Taps taps{{&idle}, {}};
+      Context tapped(model, 80);
+      EXPECT_TRUE(close(nll_of(tapped, saved.ids, &taps), saved.nll, tolerance)) << member << " tapped";
+      tapped.truncate(20);
+      std::vector<double> rest(40);
+      std::vector<int32_t> targets(saved.ids.begin() + 21, saved.ids.end());
+      targets.push_back(-1);
+      tapped.extend(std::vector<int32_t>(saved.ids.begin() + 20, saved.ids.end()), -1, &taps);
+      tapped.nll(rest, targets);
+      EXPECT_TRUE(close(rest, std::vector<double>(saved.nll.begin() + 20, saved.nll.end()), tolerance)) << member;
+      // The last rows alone.
+      Context last(model, 80);
+      last.extend(saved.ids, 1);
+      std::vector<float> logits(50), whole(50);
+      last.logits(Matrix(logits.data(), 1, 50), 0, 1);
+      Context all(model, 80);
+      all.extend(saved.ids);
+      all.logits(Matrix(whole.data(), 1, 50), 59, 1);
+      EXPECT_TRUE(close(logits, widen(whole), type == DType::f32 ? 1e-4 : 0.3)) << member;
+    }
+  }
+}
+
+// What taps show: rows of A1 and A2 sum to 1 (less where A1 has an extra entry), λ is what the layer has.
+struct SumObserver : attention::Observer {
+  void on_maps(const attention::MapPanel& panel) override {
+    for (int h = 0; h < panel.heads; ++h) {
+      for (int64_t r = 0; r < panel.rows; ++r) {
+        double positive = 0, noise = 0;
+        for (int64_t j = 0; j < panel.keys; ++j) {
+          positive += static_cast<double>(panel.positive_row(h, r)[j]);
+          if (panel.noise) noise += static_cast<double>(panel.noise_row(h, r)[j]);
+        }
+        least = std::min(least, positive);
+        most = std::max(most, positive);
+        if (panel.noise) worst_noise = std::max(worst_noise, std::abs(noise - 1));
+        has_noise = panel.noise != nullptr;
+      }
+    }
+  }
+  double least = 9, most = -9, worst_noise = 0;
+  bool has_noise = false;
+};
+
+TEST(Family, TapsShowBothMaps) {
+  for (const std::string& member : members()) {
+    const Saved saved(family_config(member), DType::f32);
+    Context context(model::load(saved.folder.path() / "m", DType::f32), 80);
+    SumObserver sums;
+    const attention::Taps taps{{&sums}, {}};
+    context.extend(saved.ids, -1, &taps);
+    const bool extra = member == "off_by_one" || member == "sink";
+    EXPECT_NEAR(sums.most, extra ? sums.most : 1, 1e-5) << member;
+    EXPECT_TRUE(extra ? sums.most < 1 : sums.least > 1 - 1e-5) << member;
+    EXPECT_EQ(sums.has_noise, member.find("diff") != std::string::npos) << member;
+    EXPECT_LT(sums.worst_noise, 1e-5) << member;
+  }
+}
+
+TEST(Family, SettingsComeBackFromTheirFile) {
+  model::Config c = family_config("grouped_diff");
+  c.attention.ratio = 2;
+  c.attention.lambda = attention::LambdaRule::token;
+  c.attention.head_norm = false;
+  c.attention.last_layer = 0;
+  c.attention.lambda_gain = true;
+  const Saved saved(c, DType::f32);
+  const model::Config back = ModelFile::open(saved.folder.path() / "m").config();
+  EXPECT_EQ(model::attention_to_json(back.attention), model::attention_to_json(c.attention));
+  EXPECT_EQ(back.attention.last_layer, 0);
+  EXPECT_TRUE(back.attention.lambda_gain);
+  Context context(model::load(saved.folder.path() / "m", DType::f32), 80);
+  EXPECT_TRUE(close(nll_of(context, saved.ids), saved.nll, 2e-5));
+  EXPECT_TRUE(ModelFile::open(saved.folder.path() / "m").unused_tensors().empty());
+}
+
+TEST(Family, FilesSayWhatTheyAre) {
+  const auto type_of = [](const model::Config& c) {
+    return nlohmann::json::parse(model::config_json(c)).at("model_type").get<std::string>();
+  };
+  EXPECT_EQ(type_of(family_config("softmax")), "llama");
+  EXPECT_EQ(type_of(family_config("diff_v1")), "diffllama");
+  EXPECT_EQ(type_of(family_config("diff_v2")), "unchain");
+  model::Config affine = family_config("diff_v1");
+  affine.attention.head_norm_affine = true;
+  EXPECT_EQ(type_of(affine), "unchain");
+}
+
+TEST(Family, BadDescriptions) {
+  const auto parse = [](const std::string& attention, int heads = 8) {
+    return [=] {
+      model::config_from_json(R"({"model_type": "unchain", "vocab_size": 50, "hidden_size": 32, "intermediate_size": 40,
+        "num_hidden_layers": 2, "num_key_value_heads": 2, "num_attention_heads": )" +
+                                  std::to_string(heads) + attention + "}",
+                              "config.json");
+    };
+  };
+  EXPECT_NO_THROW(parse(R"(, "attention": {"preset": "diff_v2"})")());
+  expect_error(parse(""), ErrorCode::format, {"config.json", "'attention' is missing"});
+  expect_error(parse(R"(, "attention": 3)"), ErrorCode::format, {"'attention' is no object"});
+  expect_error(parse(R"(, "attention": {})"), ErrorCode::format, {"'preset' is missing", "diff_v2"});
+  expect_error(parse(R"(, "attention": {"preset": "diff_v9"})"), ErrorCode::format, {"config.json", "diff_v9"});
+  expect_error(parse(R"(, "attention": {"preset": "diff_v1", "pair": 1})"), ErrorCode::format, {"'pair'", "pairs"});
+  expect_error(parse(R"(, "attention": {"preset": "diff_v1", "pairs": "thirds"})"), ErrorCode::format, {"halves"});
+  expect_error(parse(R"(, "attention": {"preset": "diff_v1", "layers": [1, 5]})"), ErrorCode::format, {"up to 5"});
+  expect_error(parse(R"(, "attention": {"preset": "lowrank_diff", "rank": 0})"), ErrorCode::format, {"rank 0"});
+  expect_error(parse(R"(, "attention": {"preset": "fixed_diff", "decays": [1.5]})"), ErrorCode::format, {"1.5"});
+  expect_error(parse(R"(, "attention": {"preset": "grouped_diff", "ratio": 3})"), ErrorCode::format, {"groups of 3"});
+  expect_error(parse(R"(, "attention": {"preset": "gated", "gate": "element"})"), ErrorCode::unsupported, {"gate"});
+  expect_error(parse(R"(, "attention": {"preset": "fixed_diff", "calibrated": true})"), ErrorCode::unsupported, {});
+}
+
+TEST(Family, AMissingTensorIsNamed) {
+  TemporaryFolder folder;
+  model::Trainable m(family_config("lowrank_diff"), DType::f32, 1);
+  write_folder(folder.path() / "m", m);
+  auto config = nlohmann::json::parse(read_text(folder.path() / "m" / "config.json"));
+  config["attention"] = {{"preset", "diff_v2"}};
+  write_text(folder.path() / "m" / "config.json", config.dump());
+  expect_error([&] { model::load(folder.path() / "m", DType::f32); }, ErrorCode::shape, {"q_proj", "[96, 24]"});
+  config["attention"] = {{"preset", "gated"}};
+  write_text(folder.path() / "m" / "config.json", config.dump());
+  expect_error([&] { model::load(folder.path() / "m", DType::f32); }, ErrorCode::format,
+               {"layer 0", "gate_proj", "gated"});
+}
+
+}  // namespace
+}  // namespace unchain::test
