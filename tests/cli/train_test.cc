@@ -75,8 +75,8 @@ TEST_F(CliTrain, TrainsAModelThatEveryCommandReads) {
   EXPECT_EQ(lines[0]["lambda"].size(), 2u);
   expect_keys(json::parse(read_file(own_ / "a/run.json")), {"config", "version", "threads", "processor", "ranks"});
   // The loss of the run is what `perplexity` finds in the model that it wrote.
-  const json again = run_json({"perplexity", own("a"), UNCHAIN_TEST_DATA "/vocabulary/text.txt", "--window", "32",
-                               "--dtype", "f32", "--json", "-"});
+  const json again =
+      run_json({"perplexity", own("a"), UNCHAIN_TEST_DATA "/vocabulary/text.txt", "--window", "32", "--dtype", "f32"});
   EXPECT_NEAR(again["nll_nats"].get<double>(), result["loss_nats"].get<double>(), 0.01);
   EXPECT_EQ(run_json({"inspect", own("a")})["parameters"], 34976);
   EXPECT_EQ(run_program({"generate", own("a"), "--prompt", "The ", "-n", "4"}).status, 0);

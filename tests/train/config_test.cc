@@ -1,5 +1,7 @@
 #include "train/config.h"
 
+#include <map>
+
 #include "support/temporary_folder.h"
 
 namespace unchain::test {
@@ -137,6 +139,31 @@ TEST(TrainConfig, DifferencesAreNamedUnlessTheyChangeNoWeight) {
   EXPECT_EQ(difference("train.keep=9"), "");
   EXPECT_EQ(difference("train.save_every=9"), "");
   EXPECT_EQ(difference("train.recompute=true"), "");
+}
+
+// The files of configs/ are read, and each is of the size that its folder says.
+TEST(TrainConfig, TheNamedConfigurationsAreSound) {
+  const std::filesystem::path root = UNCHAIN_SOURCE_DIR "/configs";
+  const std::map<std::string, std::pair<double, double>> sizes = {
+      {"1m", {0.9e6, 1.4e6}}, {"4m", {3.5e6, 5.5e6}}, {"16m", {14e6, 18e6}}, {"100m", {90e6, 115e6}}};
+  for (const auto& [size, range] : sizes) {
+    int files = 0;
+    for (const auto& entry : std::filesystem::directory_iterator(root / size)) {
+      SCOPED_TRACE(entry.path().string());
+      const RunConfig config = train::read_config(entry.path(), {});
+      EXPECT_GT(config.train.steps(), 100);
+      EXPECT_EQ(config.data.valid.size(), 2u);
+      nlohmann::json keys = config.model;
+      const double pieces = size == "100m" ? 32768 : size == "16m" ? 8192 : 2048;
+      const double width = keys["hidden_size"], inner = keys["intermediate_size"], layers = keys["num_hidden_layers"];
+      const double kv = keys["num_key_value_heads"].get<double>() / keys["num_attention_heads"].get<double>();
+      const double count = pieces * width + layers * width * (width * (2 + 2 * kv) + 3 * inner + 2) + width;
+      EXPECT_GE(count, range.first);
+      EXPECT_LE(count, range.second);
+      ++files;
+    }
+    EXPECT_EQ(files, 11) << size;
+  }
 }
 
 }  // namespace
