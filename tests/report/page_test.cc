@@ -123,7 +123,7 @@ class SlowPageInBrowser : public PageTest {
     GTEST_SKIP() << missing;
   }
   // What any page must be, whatever it shows.
-  static void expect_sound(const json& seen, size_t pictures) {
+  static void expect_sound(const json& seen, size_t pictures, size_t controls = 20) {
     ASSERT_TRUE(seen.contains("data")) << seen.dump();
     EXPECT_EQ(seen["data"].value("ready", ""), "yes");
     EXPECT_EQ(seen["data"].value("errors", "?"), "");
@@ -139,7 +139,7 @@ class SlowPageInBrowser : public PageTest {
             << id << ": " << picture["sentence"];
       }
     }
-    EXPECT_GT(seen["controls"].size(), 20u);
+    EXPECT_GT(seen["controls"].size(), controls);
     for (const json& control : seen["controls"]) {
       EXPECT_TRUE(control["reachable"].get<bool>()) << control;
       EXPECT_NE(control["name"], "") << control;
@@ -375,6 +375,103 @@ TEST_F(SlowPageInBrowser, WithoutResultsNothingBreaks) {
     ASSERT_TRUE(seen.contains("data")) << seen;
     EXPECT_EQ(seen["data"].value("errors", "?"), "") << results;
     EXPECT_EQ(seen["missing"].size(), 7u) << results;
+  }
+}
+
+// Needle results of two lengths and three depths; the values tell the cells apart.
+json needle_results(int samples) {
+  const auto measure = [&](double mean) {
+    return json{{"mean", mean},
+                {"median", mean},
+                {"low", samples > 1 ? json(mean / 2) : json()},
+                {"high", samples > 1 ? json(mean * 2) : json()}};
+  };
+  json results = {{"schema", 1},
+                  {"command", "needle"},
+                  {"version", "0"},
+                  {"accuracy", 0.5},
+                  {"accuracy_low", 0.3},
+                  {"accuracy_high", 0.7},
+                  {"right", 12},
+                  {"asked", 24},
+                  {"chance", 0.25},
+                  {"cells", json::array()},
+                  {"layers", json::array()},
+                  {"attention_on_answer", measure(0.04)},
+                  {"model", {{"name", "tiny <b>"}}},
+                  {"settings", {{"needles", 4}, {"queries", 2}, {"samples", samples}}}};
+  for (int i = 0; i < 6; ++i) {
+    const json answer = {{"city", "Kamark"},
+                         {"number", "42"},
+                         {"text", " <img src=x onerror=1>\n42;"},
+                         {"right", i % 2 == 0},
+                         {"attention_on_answer", 0.01 * i}};
+    const json sample = {{"sample", 0}, {"real_depth", 0.1 * i}, {"prompt_tokens", 200}, {"answers", {answer, answer}}};
+    results["cells"].push_back(
+        {{"length", i < 3 ? 128 : 256},
+         {"depth", 0.5 * (i % 3)},
+         {"real_depth", 0.1 * i},
+         {"prompt_tokens", 200},
+         {"asked", 4},
+         {"right", i % 5},
+         {"accuracy", (i % 5) / 4.0},
+         {"low", 0},
+         {"high", 1},
+         {"first", {{"asked", 2}, {"right", i % 3}, {"accuracy", (i % 3) / 2.0}, {"low", 0}, {"high", 1}}},
+         {"attention_on_answer", measure(0.01 * (i + 1))},
+         {"samples", {sample}}});
+  }
+  for (int l = 0; l < 2; ++l) {
+    json heads = json::array();
+    for (int h = 0; h < 3; ++h) heads.push_back({{"attention_on_answer", measure(0.1 * l + 0.01 * h)}});
+    results["layers"].push_back({{"layer", l}, {"heads", heads}});
+  }
+  return results;
+}
+
+TEST_F(SlowPageInBrowser, DrawsNeedleResults) {
+  const json results = needle_results(3);
+  const std::string first = std::string(kOpenAll) + R"(
+    const choose = doc.getElementById("accuracy-which");
+    choose.value = "first";
+    choose.dispatchEvent(new win.Event("change"));
+    await pause(300);)";
+  for (const int width : {360, 1200}) {
+    const bool all = width == 360;
+    const json seen = look_at(write({results, {}}, options_), width, all ? kOpenAll : first);
+    expect_sound(seen, 3, 10);
+    EXPECT_NE(seen["text"].get<std::string>().find("unchain needle"), std::string::npos);
+    EXPECT_NE(seen["text"].get<std::string>().find("Needles found by tiny <b>"), std::string::npos);
+    const json& z = seen["pictures"]["accuracy"]["traces"][0]["z"];
+    const json& attention = seen["pictures"]["attention"]["traces"][0]["z"];
+    for (size_t depth = 0; depth < 3; ++depth) {
+      for (size_t length = 0; length < 2; ++length) {
+        const json& cell = results["cells"][length * 3 + depth];
+        EXPECT_EQ(z[depth][length], all ? cell["accuracy"] : cell["first"]["accuracy"]);
+        EXPECT_EQ(attention[depth][length], cell["attention_on_answer"]["mean"]);
+      }
+    }
+    EXPECT_EQ(seen["pictures"]["heads"]["traces"][0]["z"][2][1], 0.1 + 0.02);
+    EXPECT_EQ(seen["pictures"]["accuracy"]["ticks"], json({"128", "256"}));
+    const std::string sentence = seen["pictures"]["accuracy"]["sentence"];
+    EXPECT_NE(sentence.find("Of 24 questions the model answers 12 right: 50\u00a0%"), std::string::npos) << sentence;
+    EXPECT_NE(sentence.find("would give 25\u00a0%: the model does better."), std::string::npos) << sentence;
+    EXPECT_EQ(seen["tables"]["accuracy"].size(), 7u);
+    EXPECT_EQ(seen["tables"]["figures"].size(), 13u);
+    EXPECT_EQ(seen["tables"]["figures"][1][7], " <img src=x onerror=1>\n42;");
+  }
+}
+
+TEST_F(SlowPageInBrowser, DrawsNeedleResultsOfOneSampleOrNone) {
+  const json seen = look_at(write({needle_results(1), {}}, options_), 900);
+  expect_sound(seen, 3, 10);
+  const std::string sentence = seen["pictures"]["attention"]["sentence"];
+  EXPECT_TRUE(sentence.ends_with(" One sample: no interval.")) << sentence;
+  for (const json& results : {json{{"command", "needle"}}, json{{"command", "needle"}, {"cells", {nullptr, 1}}}}) {
+    const json empty = look_at(write({results, {}}, options_), 360);
+    ASSERT_TRUE(empty.contains("data")) << empty;
+    EXPECT_EQ(empty["data"].value("errors", "?"), "") << results;
+    EXPECT_EQ(empty["missing"].size(), 3u) << results;
   }
 }
 
