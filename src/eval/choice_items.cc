@@ -72,7 +72,7 @@ ChoiceTokens encode_item(const tokenizer::Tokenizer& tokenizer, const ChoiceItem
          where);
   for (const std::string& choice : item.choices) {
     OptionTokens& option = result.options.emplace_back();
-    option.ids = tokenizer.encode_with_bos(last_word ? before + choice : before + " " + choice);
+    option.ids = tokenizer.encode_with_bos(fmt::format("{}{}{}", before, last_word ? "" : " ", choice));
     option.first = static_cast<int64_t>(context.size());
     option.bytes = last_word ? choice.size() - choice.find_first_not_of(kBlanks) : choice.size();
     if (option.ids.size() <= context.size())
