@@ -132,6 +132,7 @@ bool train_as(dist::Comm& comm, Common common, const Options& options) {
   run.out = options.out;
   run.resume = options.resume;
   run.machine = machine();
+  run.samples = true;
   run.stop = interrupted;
   run.on_note = say;
   run.on_start = describe_model;

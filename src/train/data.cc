@@ -86,6 +86,12 @@ ValidLoss Validation::measure(Learner& learner, dist::Comm& comm) const {
   return loss;
 }
 
+std::vector<int32_t> Validation::beginning(int64_t count) const {
+  std::vector<int32_t> ids = batches_.in_order({0, 1}).inputs;
+  ids.resize(std::min(ids.size(), static_cast<size_t>(count)));
+  return ids;
+}
+
 std::shared_ptr<const tokenizer::Tokenizer> open_vocabulary(const RunConfig& config) {
   return tokenizer::from_folder(config.data.vocabulary);
 }

@@ -24,6 +24,8 @@ class Validation {
   Validation(text::TokenFile tokens, const tokenizer::Tokenizer& tokenizer, const RunConfig& config);
   // The same for any number of ranks, to rounding. Uses nothing of the training step but memory.
   ValidLoss measure(Learner& learner, dist::Comm& comm) const;
+  // The first tokens of the text, at most a row: a prompt for samples.
+  std::vector<int32_t> beginning(int64_t count) const;
 
  private:
   text::Batches batches_;

@@ -39,7 +39,7 @@ void MetricsFile::truncate_to_step(int64_t step) {
 }
 
 void MetricsFile::append(const nlohmann::ordered_json& line) {
-  const std::string text = line.dump() + "\n";
+  const std::string text = line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
   size_t done = 0;
   while (done < text.size()) {
     const ssize_t wrote = ::write(descriptor_, text.data() + done, text.size() - done);

@@ -9,10 +9,12 @@
 #include "base/check.h"
 #include "base/file.h"
 #include "formats/json.h"
+#include "formats/text.h"
 #include "model/transformer.h"
 #include "train/checkpoint.h"
 #include "train/metrics_file.h"
 #include "train/optimizer.h"
+#include "train/sample.h"
 #include "train/schedule.h"
 #include "train/spikes.h"
 #include "train/step.h"
@@ -101,6 +103,7 @@ class Run {
   void add_spikes(ordered_json& line, double loss, double gradient_norm);
   void evaluate(ordered_json& line);
   void save();
+  void write_sample(const fs::path& checkpoint);
   void check_weights();
   RunResult finish();
 
@@ -110,7 +113,7 @@ class Run {
   RunData data_;
   std::unique_ptr<Learner> learner_;
   std::unique_ptr<Optimizer> optimizer_;
-  std::unique_ptr<MetricsFile> metrics_;
+  std::unique_ptr<MetricsFile> metrics_, samples_;
   RunState state_;
   SpikeDetector loss_spikes_, gradient_spikes_;
   std::optional<ValidLoss> valid_;  // of the weights as they are
@@ -144,11 +147,13 @@ void Run::begin(const MakeLearner& make) {
       write_text(options_.out / "run.json", description.dump(1) + "\n");
     }
     metrics_ = std::make_unique<MetricsFile>(options_.out / "metrics.jsonl");
+    if (options_.samples) samples_ = std::make_unique<MetricsFile>(options_.out / "samples.jsonl");
     remove_leftovers(options_.out);
   }
   comm_.barrier();
   if (has_run) resume();
-  if (first()) metrics_->truncate_to_step(state_.step);
+  if (metrics_) metrics_->truncate_to_step(state_.step);
+  if (samples_) samples_->truncate_to_step(state_.step);
   if (first() && options_.on_start) options_.on_start(model);
 }
 
@@ -249,9 +254,22 @@ void Run::evaluate(ordered_json& line) {
 
 void Run::save() {
   check_weights();
-  if (first()) save_checkpoint(options_.out, *learner_, *optimizer_, state_, vocabulary(), config_.train.keep);
+  if (first()) {
+    const fs::path folder =
+        save_checkpoint(options_.out, *learner_, *optimizer_, state_, vocabulary(), config_.train.keep);
+    if (options_.samples && valid_) write_sample(folder);
+  }
   saved_ = state_.step;
   comm_.barrier();  // nobody is a step ahead of the files
+}
+
+void Run::write_sample(const fs::path& checkpoint) {
+  constexpr int64_t kPrompt = 16, kTokens = 32;
+  const std::vector<int32_t> prompt = data_.validation->beginning(kPrompt);
+  const auto ids = continue_text(checkpoint, parse_dtype(config_.train.dtype), prompt, kTokens);
+  const std::string text = data_.tokenizer->decode(ids);
+  samples_->append({{"step", state_.step}, {"prompt", data_.tokenizer->decode(prompt)}, {"text", text}});
+  note(fmt::format("step {} writes: {}", state_.step, formats::printable(text)));
 }
 
 // All ranks do the same arithmetic; what broke that would go unseen otherwise.

@@ -20,7 +20,8 @@ struct RunOptions {
   bool resume = false;  // go on from the newest checkpoint; without one, begin
   nlohmann::ordered_json machine = nlohmann::ordered_json::object();  // for run.json
   std::filesystem::path cache;                                        // for token files; empty: out/tokens
-  std::function<bool()> stop;                                         // asked after each step: true saves and ends
+  bool samples = false;        // at checkpoints with a validation loss: what the model writes, to samples.jsonl
+  std::function<bool()> stop;  // asked after each step: true saves and ends
   // The metrics of each step, as they go to metrics.jsonl; on the first rank.
   std::function<void(const nlohmann::ordered_json& metrics)> on_step;
   std::function<void(const std::string& note)> on_note;  // for the user: resumed, spikes

@@ -74,6 +74,10 @@ TEST_F(CliTrain, TrainsAModelThatEveryCommandReads) {
   expect_keys(lines[0]["gradient_norms"], {"embedding", "attention", "feed_forward", "norm"});
   EXPECT_EQ(lines[0]["lambda"].size(), 2u);
   expect_keys(json::parse(read_file(own_ / "a/run.json")), {"config", "version", "threads", "processor", "ranks"});
+  const json sample =
+      json::parse(read_file(own_ / "a/samples.jsonl").substr(read_file(own_ / "a/samples.jsonl").find('\n')));
+  EXPECT_EQ(sample["step"], 20);
+  EXPECT_FALSE(sample["text"].get<std::string>().empty());
   // The loss of the run is what `perplexity` finds in the model that it wrote.
   const json again =
       run_json({"perplexity", own("a"), UNCHAIN_TEST_DATA "/vocabulary/text.txt", "--window", "32", "--dtype", "f32"});
