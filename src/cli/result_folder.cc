@@ -37,7 +37,7 @@ nlohmann::json describe_model(const Common& common, const model::Transformer& mo
   const model::Config& c = model.config;
   return {{"name", std::filesystem::path(common.model).filename().string()},
           {"architecture", c.architecture->name},
-          {"attention", "softmax"},
+          {"attention", c.attention.preset},
           {"parameters", model.parameters()},
           {"layers", c.layer_count()},
           {"heads", c.heads},

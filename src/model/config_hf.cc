@@ -188,7 +188,7 @@ Config config_from(const json& root, const std::string& where) {
   }
   config.layers.resize(static_cast<size_t>(layers));
   config.head_dim = keys.integer("head_dim", family.head_dim ? family.head_dim : config.width / config.heads);
-  config.norm_eps = static_cast<float>(keys.number("rms_norm_eps", 1e-6));
+  config.norm_eps = static_cast<float>(keys.number("rms_norm_eps", diffllama ? 1e-5 : 1e-6));
   const double scale_of = keys.number("query_pre_attn_scalar", family.head_dim ? static_cast<double>(family.head_dim)
                                                                                : static_cast<double>(config.head_dim));
   if (!(scale_of > 0))

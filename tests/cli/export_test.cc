@@ -32,6 +32,12 @@ TEST_F(CliExport, TinyGoldensGoRound) {
     // roundings of 2⁻²⁴, some 40 of them widened by the wide weights of these models. Measured: 2.4e-6.
     const double tolerance = 5e-6 * largest(expected);
     const std::string a = golden.name;
+    if (a.starts_with("diffllama")) {
+      expect_failure({"export", golden.folder.string(), "-o", own(a + "1.gguf")}, 4, {"diff_v1", "folder"});
+      export_to(golden.folder, a + "4");
+      EXPECT_TRUE(close(logits(own(a + "4"), golden.ids), expected, 0));
+      continue;
+    }
     export_to(golden.folder, a + "1.gguf");
     EXPECT_TRUE(close(logits(own(a + "1.gguf"), golden.ids), expected, tolerance));
     if (golden.name != "llama_llama3") {  // a folder cannot say GGUF's table of rotary factors
