@@ -85,7 +85,9 @@ void for_runs(int count, const KeyOf& key, const Body& body) {
 // that share values.
 template <class Body>
 void for_value_runs(const SignedCall& call, const Unit& unit, int64_t rows, const Body& body) {
-  const auto v = [&](int i) { return call.config.layout.outputs[static_cast<size_t>(unit.first + i)].v; };
+  const auto v = [&](int i) {
+    return call.config.layout.outputs[static_cast<size_t>(unit.first) + static_cast<size_t>(i)].v;
+  };
   for_runs(unit.count, v, [&](int begin, int end) { body(begin * rows, (end - begin) * rows, v(begin)); });
 }
 // The same for maps that share keys.
