@@ -163,7 +163,7 @@ void save_model(const fs::path& folder, Learner& learner, const fs::path& vocabu
 
 fs::path save_checkpoint(const fs::path& out, Learner& learner, Optimizer& optimizer, const RunState& state,
                          const fs::path& vocabulary, int64_t keep) {
-  const fs::path folder = out / "checkpoints" / fmt::format("{}{:08}", kPrefix, state.step);
+  fs::path folder = out / "checkpoints" / fmt::format("{}{:08}", kPrefix, state.step);
   write_folder(folder, [&](const fs::path& building) {
     write_model(building, learner, vocabulary);
     write_optimizer(building / "optimizer.safetensors", learner, optimizer);
@@ -182,7 +182,7 @@ std::optional<fs::path> newest_checkpoint(const fs::path& out) {
 
 RunState load_checkpoint(const fs::path& folder, Learner& learner, Optimizer& optimizer) {
   uint64_t weights = 0;
-  const RunState state = read_state(folder / "state.json", weights);
+  RunState state = read_state(folder / "state.json", weights);
   const auto model = formats::SafetensorsFile::open_folder(folder);
   const fs::path path = folder / "optimizer.safetensors";
   const auto moments = formats::SafetensorsFile::open(path);

@@ -50,7 +50,7 @@ text::BatchOptions validation_options(const RunConfig& config) {
 
 }  // namespace
 
-Validation::Validation(text::TokenFile tokens, const tokenizer::Tokenizer& tokenizer, const RunConfig& config)
+Validation::Validation(const text::TokenFile& tokens, const tokenizer::Tokenizer& tokenizer, const RunConfig& config)
     : batches_(tokens, validation_options(config)),
       context_(config.train.context),
       micro_(config.train.micro_batch),

@@ -21,7 +21,7 @@ struct ValidLoss {
 // are scored once.
 class Validation {
  public:
-  Validation(text::TokenFile tokens, const tokenizer::Tokenizer& tokenizer, const RunConfig& config);
+  Validation(const text::TokenFile& tokens, const tokenizer::Tokenizer& tokenizer, const RunConfig& config);
   // The same for any number of ranks, to rounding. Uses nothing of the training step but memory.
   ValidLoss measure(Learner& learner, dist::Comm& comm) const;
   // The first tokens of the text, at most a row: a prompt for samples.

@@ -310,7 +310,7 @@ model::Config model_config(RunConfig& config, const tokenizer::Tokenizer& tokeni
   add("model_type", keys.contains("attention") ? "unchain" : "llama");
   add("vocab_size", tokenizer.size());
   add("max_position_embeddings", config.train.context);
-  const model::Config model = model::config_from_json(keys.dump(), "model");
+  model::Config model = model::config_from_json(keys.dump(), "model");
   if (model.vocabulary < tokenizer.size()) {
     fail(ErrorCode::usage, "model.vocab_size: is {}, but the vocabulary of {} has {} pieces; leave the key out",
          model.vocabulary, config.data.vocabulary, tokenizer.size());
