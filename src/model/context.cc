@@ -134,14 +134,20 @@ void Context::store_keys_and_values(int64_t index, const Matrix& key, const Matr
   const attention::AttentionShape& shape = layer.attention.shape;
   const attention::HeadRows keys = cached(index, Part::keys), values = cached(index, Part::values);
   if (content.data) ops::copy_rows(content, key);
-  rotate(index, key, layer.key_norm, position_);
   const int64_t d = shape.head_dim, blocks_a_head = shape.value_dim / d;
-  for (int64_t h = 0; h < keys.heads; ++h) ops::copy_rows(keys.rows(h, position_, key.rows), key.col_range(h * d, d));
-  for (size_t block = 0; block < shape.value_order.size(); ++block) {
-    const int64_t slot = shape.value_order[block];
-    const Matrix to = values.rows(slot / blocks_a_head, position_, value.rows);
-    ops::copy_rows(to.col_range(slot % blocks_a_head * d, d), value.col_range(static_cast<int64_t>(block) * d, d));
-  }
+  // One parallel step for all of it: what is called here finds itself inside and runs on the calling thread.
+  parallel_ranges(key.rows, 8, [&](int64_t begin, int64_t end) {
+    const int64_t count = end - begin, position = position_ + begin;
+    const Matrix own = key.row_range(begin, count), own_values = value.row_range(begin, count);
+    rotate(index, own, layer.key_norm, position);
+    for (int64_t h = 0; h < keys.heads; ++h) ops::copy_rows(keys.rows(h, position, count), own.col_range(h * d, d));
+    for (size_t block = 0; block < shape.value_order.size(); ++block) {
+      const int64_t slot = shape.value_order[block];
+      const Matrix to = values.rows(slot / blocks_a_head, position, count);
+      ops::copy_rows(to.col_range(slot % blocks_a_head * d, d),
+                     own_values.col_range(static_cast<int64_t>(block) * d, d));
+    }
+  });
 }
 
 // ‖v_j W_O[h]‖₂ for every key j and head h, for observers that weigh mass by what it carries: the output projection of
@@ -312,13 +318,23 @@ void Context::attend(int64_t index, const Rows& step, const attention::Taps* tap
     finish_member(mixed, finish_, output, wanted_x, member);
   }
   attention::show_outputs(mixed, outputs, in.first_row, tap);
-  const Matrix projected(projected_.data(), wanted, c.width);
-  ops::linear_forward(projected, mixed.row_range(attended - wanted, wanted), layer.output);
   // Pass 3: into the residual stream.
-  if (!layer.attention_post_norm.empty())
-    norm(projected, projected, layer.attention_post_norm, index, step.position + step.first);
-  parallel_ranges(wanted, 32, [&](int64_t begin, int64_t end) {
-    simd::add(step.hidden.f32(step.first + begin), projected.f32(begin), static_cast<size_t>((end - begin) * c.width));
+  write(step.hidden.row_range(step.first, wanted), mixed.row_range(attended - wanted, wanted), layer.output,
+        layer.attention_post_norm, index, step.position + step.first);
+}
+
+// hidden += post_norm(x Wᵀ).
+void Context::write(const Matrix& hidden, const Matrix& x, const ops::Linear& linear, const Vector& post_norm,
+                    int64_t index, int64_t position) {
+  if (post_norm.empty() && linear.is_packed() && linear.bias == nullptr && x.type == linear.type() &&
+      x.rows > static_cast<int64_t>(simd::kMaxVectors)) {
+    return ops::gemm(hidden, x, linear.packed, ops::Store::accumulate);
+  }
+  const Matrix projected(projected_.data(), x.rows, hidden.cols);
+  ops::linear_forward(projected, x, linear);
+  if (!post_norm.empty()) norm(projected, projected, post_norm, index, position);
+  parallel_ranges(x.rows, 32, [&](int64_t begin, int64_t end) {
+    simd::add(hidden.f32(begin), projected.f32(begin), static_cast<size_t>((end - begin) * hidden.cols));
   });
 }
 
@@ -336,13 +352,7 @@ void Context::feed_forward(int64_t index, const Rows& step) {
     ops::linear_forward(x, {{gate, layer.gate}, {up, layer.up}});
     const Matrix gated = activations(rows, c.feed_forward);  // x is not needed any more
     ops::gated_forward(gated, gate, up, c.architecture->activation);
-    const Matrix projected(projected_.data(), rows, c.width);
-    ops::linear_forward(projected, gated, layer.down);
-    if (!layer.feed_forward_post_norm.empty())
-      norm(projected, projected, layer.feed_forward_post_norm, index, position);
-    parallel_ranges(rows, 32, [&](int64_t begin, int64_t end) {
-      simd::add(hidden.f32(begin), projected.f32(begin), static_cast<size_t>((end - begin) * c.width));
-    });
+    write(hidden, gated, layer.down, layer.feed_forward_post_norm, index, position);
   }
 }
 

@@ -54,6 +54,8 @@ class Context {
   void reserve_activations(int64_t rows);
   void attend(int64_t index, const Rows& step, const attention::Taps* taps);
   void feed_forward(int64_t index, const Rows& step);
+  void write(const Matrix& hidden, const Matrix& x, const ops::Linear& linear, const Vector& post_norm, int64_t index,
+             int64_t position);
   void project(int64_t index, const Rows& step, const Matrix& x, const Matrix& wanted_x, const Matrix& query,
                int64_t first);
   void store_keys_and_values(int64_t index, const Matrix& key, const Matrix& value, const Matrix& content);

@@ -2,12 +2,15 @@
 
 #include <omp.h>
 
+#include <algorithm>
 #include <dnnl.hpp>
 #include <map>
 #include <tuple>
 
 #include "base/check.h"
+#include "base/thread.h"
 #include "ops/rows.h"
+#include "simd/kernels.h"
 #include "tensor/tensor.h"
 
 namespace unchain::ops {
@@ -217,14 +220,29 @@ void pack_panel(void* out, const Matrix& rows) {
   }
 }
 
-void gemm(const Matrix& c, const Matrix& a, const PackedMatrix& w) {
+void gemm(const Matrix& c, const Matrix& a, const PackedMatrix& w, Store store) {
   if (a.cols != w.inputs || c.rows != a.rows || c.cols != w.outputs || a.type != w.type) {
     fail(ErrorCode::shape, "matrix product: [{}, {}] x packed [{}, {}] into [{}, {}] does not fit", a.rows, a.cols,
          w.outputs, w.inputs, c.rows, c.cols);
   }
   if (c.rows == 0 || c.cols == 0) return;
+  if (c.stride != c.cols && c.type == DType::f32) {
+    Buffer<float> dense(static_cast<size_t>(c.rows * c.cols));
+    const Matrix whole(dense.data(), c.rows, c.cols);
+    gemm(whole, a, w, Store::overwrite);
+    parallel_ranges(c.rows, 64, [&](int64_t begin, int64_t end) {
+      for (int64_t t = begin; t < end; ++t) {
+        if (store == Store::accumulate) {
+          simd::add(c.f32(t), whole.f32(t), static_cast<size_t>(c.cols));
+        } else {
+          std::copy_n(whole.f32(t), c.cols, c.f32(t));
+        }
+      }
+    });
+    return;
+  }
   try {
-    run(c, a, w.data, kPacked, {Transpose::no, Transpose::yes, Store::overwrite},
+    run(c, a, w.data, kPacked, {Transpose::no, Transpose::yes, store},
         [&] { return describe_packed(w.type, w.outputs, w.inputs); });
   } catch (const dnnl::error& error) {
     fail(ErrorCode::internal, "matrix product [{}, {}, {}]: {}", c.rows, c.cols, w.inputs, error.what());

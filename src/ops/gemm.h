@@ -42,8 +42,9 @@ bool prefers_packed(DType type, int64_t outputs, int64_t inputs);
 // Packs rows 64·panel … of a weight into that panel; `rows` are up to 64 of them, f32 or bf16 like the result. `out` is
 // the start of the panel, zeroed memory.
 void pack_panel(void* out, const Matrix& rows);
-// c[M, N] = a[M, K] · Wᵀ. As gemm(); only where prefers_packed().
-void gemm(const Matrix& c, const Matrix& a, const PackedMatrix& w);
+// c[M, N] = a[M, K] · Wᵀ, or c += …. As gemm(); only where prefers_packed(). Rows of c that do not lie one right behind
+// the other cost a copy: the library has no fast product for them.
+void gemm(const Matrix& c, const Matrix& a, const PackedMatrix& w, Store store = Store::overwrite);
 
 // Whether bf16 products run in hardware here.
 bool has_fast_bf16();
