@@ -89,7 +89,10 @@ class Unchain:
         program = options.model_bench or Path(options.unchain).parent / "bench" / "model_bench"
         sizes = [options.tokens, 0] if work == "prefill" else [max(options.depth, 1), options.decode]
         self.key, self.timeout_s = f"{work}_tokens_per_s", options.timeout
+        # Threads that wait by spinning, as llama.cpp's do (--poll).
         self.command = [
+            "env",
+            "OMP_WAIT_POLICY=active",
             program,
             options.model,
             "--prefill",
@@ -105,7 +108,7 @@ class Unchain:
             "--json",
             "-",
         ]
-        self.settings, self.tried = {"threads": options.threads}, []
+        self.settings, self.tried = {"threads": options.threads, "OMP_WAIT_POLICY": "active"}, []
 
     def tune(self):
         pass
