@@ -24,11 +24,6 @@ bool boolean(const std::string& where, const std::string& key, const json& value
   return value.get<bool>();
 }
 
-// 0.9 rather than 0.8999999761581421: what reads back as the same float.
-double shortest(float x) {
-  return std::stod(fmt::format("{}", x));
-}
-
 template <class Enum, size_t count>
 struct Names {
   std::array<std::pair<const char*, Enum>, count> rows;
@@ -122,6 +117,10 @@ void set(AttentionConfig& config, const std::string& key, const json& value, con
 }
 
 }  // namespace
+
+double shortest(float x) {
+  return std::stod(fmt::format("{}", x));
+}
 
 AttentionConfig attention_from_json(const json& object, const std::string& where) {
   if (!object.is_object()) fail(ErrorCode::format, "{}: 'attention' is no object", where);

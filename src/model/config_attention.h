@@ -17,4 +17,7 @@ nlohmann::json attention_to_json(const attention::AttentionConfig& config);
 // Whether Hugging Face's diffllama can say it: two halves of the heads, λ by depth, a norm without weight, every layer.
 bool is_diffllama(const attention::AttentionConfig& config);
 
+// 0.9 rather than 0.8999999761581421: the shortest number that reads back as the same float.
+double shortest(float x);
+
 }  // namespace unchain::model

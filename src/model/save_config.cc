@@ -114,7 +114,7 @@ nlohmann::json hugging_face_config(const Config& config, const std::string& dtyp
                          {"num_key_value_heads", config.kv_heads},
                          {"head_dim", config.head_dim},
                          {"max_position_embeddings", config.context},
-                         {"rms_norm_eps", static_cast<double>(config.norm_eps)},
+                         {"rms_norm_eps", shortest(config.norm_eps)},
                          {"tie_word_embeddings", config.tied},
                          {"rope_theta", config.ropes[0].theta},
                          {"torch_dtype", dtype}};
@@ -144,7 +144,7 @@ nlohmann::json hugging_face_config(const Config& config, const std::string& dtyp
   }
   const bool gelu = family.activation == ops::Activation::gelu_tanh;
   json[gelu ? "hidden_activation" : "hidden_act"] = gelu ? "gelu_pytorch_tanh" : "silu";
-  if (config.logit_cap != 0) json["final_logit_softcapping"] = config.logit_cap;
+  if (config.logit_cap != 0) json["final_logit_softcapping"] = shortest(config.logit_cap);
   if (family.window_pattern > 0) {
     nlohmann::json types = nlohmann::json::array();
     for (const LayerConfig& layer : config.layers)

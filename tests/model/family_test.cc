@@ -168,6 +168,8 @@ TEST(Family, FilesSayWhatTheyAre) {
   EXPECT_EQ(type_of(family_config("softmax")), "llama");
   EXPECT_EQ(type_of(family_config("diff_v1")), "diffllama");
   EXPECT_EQ(type_of(family_config("diff_v2")), "unchain");
+  // Numbers as people write them, which read back as the same floats.
+  EXPECT_NE(model::config_json(family_config("softmax")).find("\"rms_norm_eps\": 1e-05,"), std::string::npos);
   model::Config affine = family_config("diff_v1");
   affine.attention.head_norm_affine = true;
   EXPECT_EQ(type_of(affine), "unchain");
