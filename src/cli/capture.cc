@@ -25,8 +25,7 @@ std::set<int> chosen(const std::vector<int>& numbers, int64_t count, const char*
 
 void run(const Common& common, const TextSource& source, const Options& options) {
   prepare(common);
-  check_writable(options.out);
-  remove_if_interrupted(options.out);
+  claim_output(options.out);
   const model::ModelFile file = model::ModelFile::open(common.model);
   const std::set<int> layers = chosen(options.layers, file.config().layer_count(), "--layers");
   const std::set<int> heads = chosen(options.heads, file.config().heads, "--heads");

@@ -5,7 +5,6 @@
 
 #include <atomic>
 #include <csignal>
-#include <mutex>
 #include <set>
 #include <system_error>
 #include <thread>
@@ -46,10 +45,8 @@ void wait_for(sigset_t signals) {
     if (::sigwait(&signals, &signal) != 0) return;
   }
   watch().ending = true;
-  {
-    const std::lock_guard lock(watch().mutex);
-    for (const std::filesystem::path& output : watch().outputs) remove_unfinished(output);
-  }
+  const std::lock_guard lock(watch().mutex);  // until the end: see hold_interrupts()
+  for (const std::filesystem::path& output : watch().outputs) remove_unfinished(output);
   end_by(signal);
 }
 
@@ -75,6 +72,16 @@ void watch_interrupts() {
 void remove_if_interrupted(const std::filesystem::path& output) {
   const std::lock_guard lock(watch().mutex);
   watch().outputs.insert(output);
+}
+
+void claim_output(const std::filesystem::path& output) {
+  remove_if_interrupted(output);
+  const auto hold = hold_interrupts();
+  check_writable(output);
+}
+
+std::unique_lock<std::mutex> hold_interrupts() {
+  return std::unique_lock(watch().mutex);
 }
 
 void interrupt_gently() {

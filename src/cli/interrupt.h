@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <mutex>
 
 namespace unchain::cli {
 
@@ -12,8 +13,15 @@ void watch_interrupts();
 // What is unfinished of this file or folder is removed when a signal ends the program.
 void remove_if_interrupted(const std::filesystem::path& output);
 
+// The same for an output of a command, after a check that it can be written, which leaves nothing behind.
+// Errors: as check_writable().
+void claim_output(const std::filesystem::path& output);
+
 // Does not return once a signal is ending the program: the failures that come of its removals are no news.
 void wait_if_interrupted();
+
+// Held while a short output is written whole: a signal then ends the program before or after, never in between.
+std::unique_lock<std::mutex> hold_interrupts();
 
 // From here on the first signal does nothing but make interrupted() true; the second ends the program as ever.
 void interrupt_gently();

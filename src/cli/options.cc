@@ -64,8 +64,7 @@ void add_seed(CLI::App& command, Common& common) {
 
 void prepare(const Common& common) {
   if (!common.json.empty() && !common.json_to_stdout()) {
-    check_writable(common.json);
-    remove_if_interrupted(common.json);
+    claim_output(common.json);
   }
   set_threads(common.threads);
 }
@@ -162,7 +161,10 @@ void print_result(const Common& common, const nlohmann::json& result, const std:
   const std::string& out = common.json_to_stdout() ? dump : text;
   if (std::fwrite(out.data(), 1, out.size(), stdout) != out.size() || std::fflush(stdout) != 0)
     fail(ErrorCode::io, "stdout: cannot write");
-  if (!common.json.empty() && !common.json_to_stdout()) write_text(common.json, dump);
+  if (!common.json.empty() && !common.json_to_stdout()) {
+    const auto hold = hold_interrupts();
+    write_text(common.json, dump);
+  }
 }
 
 Progress::Progress(std::string what, std::string unit, double units_a_step)

@@ -16,14 +16,14 @@ void make_result_folder(const std::string& path) {
   if (error || !std::filesystem::is_directory(path))
     fail(ErrorCode::io, "{}: cannot make the folder: {}", path, error ? error.message() : "a file has that name");
   for (const char* name : {"results.json", "report.html"}) {
-    check_writable(std::filesystem::path(path) / name);
-    remove_if_interrupted(std::filesystem::path(path) / name);
+    claim_output(std::filesystem::path(path) / name);
   }
 }
 
 std::string write_results(const std::string& folder, const nlohmann::json& results, const nlohmann::json& extras) {
   const std::filesystem::path figures = std::filesystem::path(folder) / "results.json",
                               html = std::filesystem::path(folder) / "report.html";
+  const auto hold = hold_interrupts();
   write_text(figures, results.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
   report::PageOptions page;
   page.plotly = report::find_plotly(program_folder());
