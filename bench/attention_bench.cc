@@ -155,19 +155,7 @@ int main(int argc, char** argv) {
                                       {"fused", fused.flops(), [&] { fused.run(); }, {}}};
       if (type == DType::f32) rows.push_back({"maps in memory", fused.flops(), [&] { naive(fused, map); }, {}});
       bench::time_by_turns(rows, repeats);
-      for (const bench::Row& row : rows) {
-        const double rate = row.flops / row.median() * 1e-9, top = rows[0].flops / rows[0].median() * 1e-9;
-        std::fprintf(out, "%s N %ld  %-15s median %8.3f ms  (%.3f to %.3f)  %6.1f GFLOP/s  %5.1f %% of gemm\n",
-                     dtype.c_str(), static_cast<long>(n), row.name.c_str(), row.median() * 1e3, row.best() * 1e3,
-                     row.worst() * 1e3, rate, 100 * rate / top);
-        result["rows"].push_back({{"length", n},
-                                  {"name", row.name},
-                                  {"median_ms", row.median() * 1e3},
-                                  {"best_ms", row.best() * 1e3},
-                                  {"worst_ms", row.worst() * 1e3},
-                                  {"gflops", rate},
-                                  {"share_of_gemm", rate / top}});
-      }
+      bench::report(rows, dtype, n, result, out);
     }
     if (json == "-") std::printf("%s\n", result.dump(1).c_str());
     if (!json.empty() && json != "-") write_text(json, result.dump(1) + "\n");

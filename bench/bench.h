@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -75,6 +76,24 @@ struct Ceiling {
   Buffer<float> f32_;
   Buffer<bf16> bf16_;
 };
+
+// Prints each row's times and its rate beside that of the first row, the ceiling, and adds them to result["rows"].
+inline void report(const std::vector<Row>& rows, const std::string& dtype, int64_t length, nlohmann::json& result,
+                   std::FILE* out) {
+  for (const Row& row : rows) {
+    const double rate = row.flops / row.median() * 1e-9, top = rows[0].flops / rows[0].median() * 1e-9;
+    std::fprintf(out, "%s N %ld  %-22s median %8.3f ms  (%.3f to %.3f)  %6.1f GFLOP/s  %5.1f %% of gemm\n",
+                 dtype.c_str(), static_cast<long>(length), row.name.c_str(), row.median() * 1e3, row.best() * 1e3,
+                 row.worst() * 1e3, rate, 100 * rate / top);
+    result["rows"].push_back({{"length", length},
+                              {"name", row.name},
+                              {"median_ms", row.median() * 1e3},
+                              {"best_ms", row.best() * 1e3},
+                              {"worst_ms", row.worst() * 1e3},
+                              {"gflops", rate},
+                              {"share_of_gemm", rate / top}});
+  }
+}
 
 inline nlohmann::json describe_machine() {
   return {{"vector_kernels", simd::target_name()},

@@ -333,9 +333,7 @@ void Context::write(const Matrix& hidden, const Matrix& x, const ops::Linear& li
   const Matrix projected(projected_.data(), x.rows, hidden.cols);
   ops::linear_forward(projected, x, linear);
   if (!post_norm.empty()) norm(projected, projected, post_norm, index, position);
-  parallel_ranges(x.rows, 32, [&](int64_t begin, int64_t end) {
-    simd::add(hidden.f32(begin), projected.f32(begin), static_cast<size_t>((end - begin) * hidden.cols));
-  });
+  ops::add_rows(hidden, projected);
 }
 
 // h += post_norm(W_down (activation(W_gate m) ⊙ W_up m)), in blocks of rows.

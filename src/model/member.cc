@@ -15,16 +15,16 @@ namespace {
 
 using attention::LambdaRule;
 
-Matrix as_matrix(Buffer<float>& buffer, int64_t rows, int64_t cols) {
-  buffer.reserve(static_cast<size_t>(rows * cols));
-  return {buffer.data(), rows, cols};
-}
-
 float sigmoid(float x) {
   return 1.0f / (1.0f + std::exp(-x));
 }
 
 }  // namespace
+
+Matrix as_matrix(Buffer<float>& buffer, int64_t rows, int64_t cols) {
+  buffer.reserve(static_cast<size_t>(rows * cols));
+  return {buffer.data(), rows, cols};
+}
 
 Matrix TypedBuffer::get(DType type, int64_t rows, int64_t cols) {
   const auto count = static_cast<size_t>(rows * cols);
@@ -75,10 +75,7 @@ void member_heads(const Matrix& out, const Matrix& x, const ops::Linear& own, co
     const Matrix kept = (inner ? inner : scratch.inner)[map].get(x.type, x.rows, rank);
     ops::copy_rows(kept, down);
     ops::linear_forward(up, kept, change[map].up);
-    const Matrix half = out.col_range(map * width, width);
-    parallel_ranges(half.rows, 32, [&](int64_t begin, int64_t end) {
-      for (int64_t t = begin; t < end; ++t) simd::add(half.f32(t), up.f32(t), static_cast<size_t>(width));
-    });
+    ops::add_rows(out.col_range(map * width, width), up);
   }
 }
 

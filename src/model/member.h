@@ -12,6 +12,9 @@
 
 namespace unchain::model {
 
+// The buffer as rows[rows, cols]; it grows, and the contents are lost when it does.
+Matrix as_matrix(Buffer<float>& buffer, int64_t rows, int64_t cols);
+
 // f32 or bf16 numbers, as products of the model want them.
 struct TypedBuffer {
   Buffer<float> wide;

@@ -15,11 +15,6 @@ using attention::HeadRows;
 using attention::LambdaRule;
 using attention::NoiseRows;
 
-Matrix as_matrix(Buffer<float>& buffer, int64_t rows, int64_t cols) {
-  buffer.reserve(static_cast<size_t>(rows * cols));
-  return {buffer.data(), rows, cols};
-}
-
 // d_y ← y ⊙ (d_y − Σ y d_y) in each row of m numbers.
 void softmax_rows_backward(float* d_y, const float* y, int64_t rows, int64_t m) {
   for (int64_t i = 0; i < rows; ++i, y += m, d_y += m) {
@@ -62,9 +57,7 @@ void TrainLayer::heads_backward(const Matrix& d_x, const Matrix& d_out, const Ma
       back(d_inner, change[map].down);
     }
     // Both maps read the same W: their gradients add up.
-    parallel_ranges(x.rows, 32, [&](int64_t begin, int64_t end) {
-      for (int64_t t = begin; t < end; ++t) simd::add(d_out.f32(t), d_out.f32(t) + own, static_cast<size_t>(own));
-    });
+    ops::add_rows(d_out.col_range(0, own), d_out.col_range(own, own));
   }
   back(d_out.col_range(0, own), weight);
 }
@@ -274,8 +267,7 @@ void TrainLayer::attend_backward(const Matrix& d_x, const Matrix& d_mixed, Layer
                          scratch.state);
     const Matrix d_content = as_matrix(scratch.d_content, count, d_key.cols);
     state_backward(d_x, x, s, d_content, scratch);
-    if (member_.family.noise == attention::NoiseMap::prototypes)
-      simd::add(d_key.f32(), d_content.f32(), static_cast<size_t>(count * d_key.cols));
+    if (member_.family.noise == attention::NoiseMap::prototypes) ops::add_rows(d_key, d_content);
   }
   lambda_backward(d_x, x, s, scratch);
   heads_backward(d_x, d_query, x, attention_.query, attention_.noise_query, attention_.query_change, s.query_inner,

@@ -11,21 +11,6 @@
 #include "simd/kernels.h"
 
 namespace unchain::model {
-namespace {
-
-Matrix as_matrix(Buffer<float>& buffer, int64_t rows, int64_t cols) {
-  buffer.reserve(static_cast<size_t>(rows * cols));
-  return {buffer.data(), rows, cols};
-}
-
-void add_to(const Matrix& sum, const Matrix& x) {
-  parallel_ranges(sum.rows, 32, [&](int64_t begin, int64_t end) {
-    for (int64_t t = begin; t < end; ++t) simd::add(sum.f32(t), x.f32(t), static_cast<size_t>(sum.cols));
-  });
-}
-
-}  // namespace
-
 Matrix Weight::matrix() const {
   const int64_t rows = parameter->shape.front(), cols = static_cast<int64_t>(parameter->value.size()) / rows;
   return parameter->narrow.empty() ? Matrix(parameter->value.data(), rows, cols)
@@ -136,7 +121,7 @@ void TrainLayer::forward(const Matrix& hidden, LayerState& s, const StepRows& ro
   attend(x1, s, rows, rope, scratch);
   const Matrix written = as_matrix(scratch.written, count, width);
   ops::linear_forward(written, s.mixed.get(dtype_, count, member_.shape.output_width()), attention_.output.linear());
-  add_to(hidden, written);
+  ops::add_rows(hidden, written);
 
   ops::copy_rows(as_matrix(s.middle, count, width), hidden);
   const Matrix x2 = s.x2.get(dtype_, count, width);
@@ -146,7 +131,7 @@ void TrainLayer::forward(const Matrix& hidden, LayerState& s, const StepRows& ro
   const Matrix gated = scratch.gated.get(dtype_, count, feed);
   ops::gated_forward(gated, gate, up, config_->architecture->activation);
   ops::linear_forward(written, gated, down_.linear());
-  add_to(hidden, written);
+  ops::add_rows(hidden, written);
 }
 
 void TrainLayer::backward(const Matrix& d_hidden, LayerState& s, const StepRows& rows, const ops::RopeTable& rope,

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "base/check.h"
+#include "base/hash.h"
 #include "base/rng.h"
 #include "base/thread.h"
 #include "formats/convert.h"
@@ -56,18 +57,12 @@ std::vector<Planned> plan(const Config& c) {
   return all;
 }
 
-// The stream of random numbers of a tensor: equal names begin equally in every member of the family. FNV-1a.
-uint64_t stream_of(std::string_view name) {
-  uint64_t state = 0xcbf29ce484222325;
-  for (const char byte : name) state = (state ^ static_cast<uint8_t>(byte)) * 0x100000001b3;
-  return state;
-}
-
 void begin(std::span<float> value, const Planned& planned, uint64_t seed, double spread) {
   const double factor = planned.start == Start::normal ? 1.0 : planned.start == Start::tenth ? 0.1 : spread;
   if (planned.start == Start::zeros || planned.start == Start::ones)
     return std::fill(value.begin(), value.end(), planned.start == Start::ones ? 1.0f : 0.0f);
-  Rng rng(seed, stream_of(planned.name));
+  // A stream for each name: equal names begin equally in every member of the family.
+  Rng rng(seed, hash_bytes(planned.name));
   for (float& x : value) x = static_cast<float>(factor * rng.normal());
 }
 

@@ -2,7 +2,6 @@
 
 #include <omp.h>
 
-#include <algorithm>
 #include <dnnl.hpp>
 #include <map>
 #include <tuple>
@@ -230,15 +229,7 @@ void gemm(const Matrix& c, const Matrix& a, const PackedMatrix& w, Store store) 
     Buffer<float> dense(static_cast<size_t>(c.rows * c.cols));
     const Matrix whole(dense.data(), c.rows, c.cols);
     gemm(whole, a, w, Store::overwrite);
-    parallel_ranges(c.rows, 64, [&](int64_t begin, int64_t end) {
-      for (int64_t t = begin; t < end; ++t) {
-        if (store == Store::accumulate) {
-          simd::add(c.f32(t), whole.f32(t), static_cast<size_t>(c.cols));
-        } else {
-          std::copy_n(whole.f32(t), c.cols, c.f32(t));
-        }
-      }
-    });
+    store == Store::accumulate ? add_rows(c, whole) : copy_rows(c, whole);
     return;
   }
   try {

@@ -49,6 +49,16 @@ void fill_zero(const Matrix& out) {
   });
 }
 
+void add_rows(const Matrix& out, const Matrix& x) {
+  if (out.rows != x.rows || out.cols != x.cols || out.type != DType::f32 || x.type != DType::f32) {
+    fail(ErrorCode::shape, "sum of rows: [{}, {}] {} onto [{}, {}] {} does not fit", x.rows, x.cols, info(x.type).name,
+         out.rows, out.cols, info(out.type).name);
+  }
+  parallel_ranges(x.rows, grain_of(x), [&](int64_t begin, int64_t end) {
+    for (int64_t t = begin; t < end; ++t) simd::add(out.f32(t), x.f32(t), static_cast<size_t>(x.cols));
+  });
+}
+
 void add_column_sums(float* out, const Matrix& x) {
   constexpr int64_t kColumns = 256, kRows = 64;
   const int64_t blocks = (x.cols + kColumns - 1) / kColumns;

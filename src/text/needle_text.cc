@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "base/check.h"
-#include "text/hash.h"
+#include "base/hash.h"
 
 namespace unchain::text {
 namespace {

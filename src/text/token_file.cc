@@ -4,9 +4,9 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "base/hash.h"
 #include "base/thread.h"
 #include "text/corpus.h"
-#include "text/hash.h"
 
 namespace unchain::text {
 namespace {

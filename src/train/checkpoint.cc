@@ -8,9 +8,9 @@
 
 #include "base/check.h"
 #include "base/file.h"
+#include "base/hash.h"
 #include "formats/json.h"
 #include "formats/safetensors.h"
-#include "text/hash.h"
 
 namespace unchain::train {
 namespace {
@@ -149,10 +149,10 @@ RunState read_state(const fs::path& path, uint64_t& weights) {
 }  // namespace
 
 uint64_t hash_weights(std::span<const model::Parameter> parameters) {
-  uint64_t hash = text::hash_bytes("weights");
+  uint64_t hash = hash_bytes("weights");
   for (const model::Parameter& parameter : parameters) {
     const auto bytes = std::as_bytes(parameter.value);
-    hash = text::hash_bytes({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, hash);
+    hash = hash_bytes({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, hash);
   }
   return hash;
 }

@@ -13,6 +13,30 @@
 namespace unchain::test {
 namespace {
 
+TEST(Rows, AddsRowsBetweenOthers) {
+  for (const int count : {1, 2}) {
+    set_threads(count);
+    for (const int64_t rows : {0, 1, 3, 100}) {
+      for (const int64_t width : {1, 33, 1000}) {
+        const int64_t stride = width + 3;
+        auto out = random_floats(static_cast<size_t>(rows * stride), 1);
+        const auto before = out;
+        auto x = random_floats(static_cast<size_t>(rows * width), 2);
+        ops::add_rows(Matrix(out.data(), rows, width, stride), Matrix(x.data(), rows, width));
+        for (int64_t i = 0; i < rows * stride; ++i) {
+          const int64_t t = i / stride, c = i % stride;
+          const auto at = static_cast<size_t>(i);
+          ASSERT_EQ(out[at], c < width ? before[at] + x[static_cast<size_t>(t * width + c)] : before[at]);
+        }
+      }
+    }
+  }
+  set_threads(0);
+  std::vector<float> x(12);
+  expect_error([&] { ops::add_rows(Matrix(x.data(), 2, 3), Matrix(x.data() + 6, 3, 2)); }, ErrorCode::shape,
+               {"[3, 2]", "[2, 3]"});
+}
+
 TEST(Rows, CopiesEachTypeIntoEach) {
   for (const int count : {1, 2}) {
     set_threads(count);

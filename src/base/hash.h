@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string_view>
 
-namespace unchain::text {
+namespace unchain {
 
 // Continues from `state`, so that parts can be hashed one after another; hash_number keeps parts from running together.
 inline uint64_t hash_bytes(std::string_view bytes, uint64_t state = 0xcbf29ce484222325) noexcept {
@@ -17,4 +17,4 @@ inline uint64_t hash_number(uint64_t number, uint64_t state) noexcept {
   return state;
 }
 
-}  // namespace unchain::text
+}  // namespace unchain
