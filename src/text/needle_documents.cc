@@ -83,7 +83,7 @@ NeedleDocuments::Document NeedleDocuments::compose(std::string_view filler, cons
   for (const size_t i : asked) {
     text += needle_question(options_.form, needles[i].city);
     const std::string answer = needle_answer(needles[i].number);
-    answers.push_back({text.size() + 1, text.size() + answer.size()});  // without the blank
+    answers.push_back({text.size(), text.size() + answer.size()});
     text += answer;
   }
   Document document;

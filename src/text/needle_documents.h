@@ -1,5 +1,5 @@
 // Training documents that ask to look back: needles in filler, every one of them asked at the end, with loss on the
-// digits and the ';' of the answers alone.
+// answers alone: the blank, the digits and the ';', all that a model has to write when it is asked.
 //
 //   filler … Kamark = 42; … filler … Daport = 17; … filler
 //   Daport = 17;
