@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
+#include <fstream>
 #include <limits>
+#include <thread>
 
 #include "base/check.h"
 #include "base/file.h"
@@ -17,6 +19,18 @@
 #include "simd/kernels.h"
 
 namespace unchain::cli {
+namespace {
+
+std::string processor_name() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    const size_t colon = line.find(": ");
+    if (line.starts_with("model name") && colon != std::string::npos) return line.substr(colon + 2);
+  }
+  return "unknown";
+}
+
+}  // namespace
 
 void add_model(CLI::App& command, Common& common) {
   command.add_option("model", common.model, "GGUF file, Hugging Face folder, or run folder")
@@ -154,6 +168,15 @@ nlohmann::json describe_run(const Common& common, DType dtype) {
           {"threads", threads()},
           {"isa", fmt::format("{}; {}", simd::target_name(), ops::gemm_backend())},
           {"version", UNCHAIN_VERSION}};
+}
+
+nlohmann::ordered_json describe_machine() {
+  return {{"version", UNCHAIN_VERSION},
+          {"processor", processor_name()},
+          {"processors", std::thread::hardware_concurrency()},
+          {"threads", threads()},
+          {"isa", simd::target_name()},
+          {"products", ops::gemm_backend()}};
 }
 
 void print_result(const Common& common, const nlohmann::json& result, const std::string& text) {

@@ -56,6 +56,9 @@ std::string read_text_file(const std::string& path);
 // What every result says of the run: {"dtype", "threads", "isa", "version"}.
 nlohmann::json describe_run(const Common& common, DType dtype);
 
+// What run.json says of the machine: {"version", "processor", "processors", "threads", "isa", "products"}.
+nlohmann::ordered_json describe_machine();
+
 // Prints `text` on stdout, or the JSON there if --json is "-"; writes the JSON to its file if --json names one.
 void print_result(const Common& common, const nlohmann::json& result, const std::string& text);
 
@@ -95,5 +98,6 @@ void add_vocabulary(CLI::App& app);
 void add_train(CLI::App& app);
 void add_needle(CLI::App& app);
 void add_choice(CLI::App& app);
+void add_study(CLI::App& app);
 
 }  // namespace unchain::cli

@@ -6,7 +6,6 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
-#include <fstream>
 #include <thread>
 
 #include "base/check.h"
@@ -14,9 +13,6 @@
 #include "cli/interrupt.h"
 #include "cli/options.h"
 #include "cli/program.h"
-#include "ops/gemm.h"
-#include "simd/kernels.h"
-#include "unchain/version.h"
 
 namespace unchain::cli {
 namespace {
@@ -27,24 +23,6 @@ struct Options {
   std::string out;
   bool resume = false, recompute = false;
 };
-
-std::string processor_name() {
-  std::ifstream file("/proc/cpuinfo");
-  for (std::string line; std::getline(file, line);) {
-    const size_t colon = line.find(": ");
-    if (line.starts_with("model name") && colon != std::string::npos) return line.substr(colon + 2);
-  }
-  return "unknown";
-}
-
-nlohmann::ordered_json machine() {
-  return {{"version", UNCHAIN_VERSION},
-          {"processor", processor_name()},
-          {"processors", std::thread::hardware_concurrency()},
-          {"threads", threads()},
-          {"isa", simd::target_name()},
-          {"products", ops::gemm_backend()}};
-}
 
 // The processors of this machine shared out among its ranks, but no more than mpirun lets this one use.
 int threads_of_a_rank(const dist::Comm& comm) {
@@ -131,7 +109,7 @@ bool train_as(dist::Comm& comm, Common common, const Options& options) {
   train::RunOptions run;
   run.out = options.out;
   run.resume = options.resume;
-  run.machine = machine();
+  run.machine = describe_machine();
   run.samples = true;
   run.stop = interrupted;
   run.on_note = say;

@@ -72,10 +72,12 @@ int32_t number_after(std::string_view message, std::string_view words) {
 
 [[noreturn]] void explain(std::string_view message, int32_t size) {
   if (const int32_t most = number_after(message, "Please set it to a value <= "); most >= 0)
-    fail(ErrorCode::usage, "--size {}: the text fills only {} pieces; give more text or a smaller --size", size, most);
+    fail(ErrorCode::usage, "a vocabulary of {} pieces: the text fills only {}; give more text or a smaller size", size,
+         most);
   if (const int32_t least = number_after(message, fmt::format("required_chars. {} vs ", size)); least >= 0) {
-    fail(ErrorCode::usage, "--size {}: the fixed pieces and the characters of the text take {}; give a larger --size",
-         size, least);
+    fail(ErrorCode::usage,
+         "a vocabulary of {} pieces: the fixed ones and the characters of the text take {}; give a larger size", size,
+         least);
   }
   fail(ErrorCode::internal, "vocabulary: SentencePiece says: {}", message);
 }
@@ -84,8 +86,9 @@ int32_t number_after(std::string_view message, std::string_view words) {
 
 std::string train_vocabulary(const std::vector<std::string>& documents, int32_t size) {
   if (size <= kFixedPieces || size > kLargest) {
-    fail(ErrorCode::usage, "--size {}: expected {} to {} pieces: {} are fixed (256 bytes, newline, unknown, BOS, EOS)",
-         size, kFixedPieces + 1, kLargest, kFixedPieces);
+    fail(ErrorCode::usage,
+         "a vocabulary of {} pieces: expected {} to {}: {} are fixed (256 bytes, newline, unknown, BOS, EOS)", size,
+         kFixedPieces + 1, kLargest, kFixedPieces);
   }
   std::vector<std::string_view> stretches = stretches_of(documents);
   const auto blank = [](std::string_view s) { return s.find_first_not_of(" \r") == std::string_view::npos; };

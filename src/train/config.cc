@@ -23,6 +23,7 @@ struct Range {
   double low = 0, high = 0;
 };
 constexpr double kHuge = 1e15;
+constexpr const char* kDocs = "docs/training.md";
 constexpr Range kCount = {1, 1 << 30}, kSteps = {0, 1e9}, kShare = {0, 1};
 
 // Calls on(section, key, value, range) for every key; for texts and lists of files the range says nothing.
@@ -70,32 +71,16 @@ const std::set<std::string> kAttentionKeys = {"preset", "pairs",      "accountin
                                               "layers", "calibrated", "lambda_gain", "head_norm",
                                               "rank",   "ratio",      "decays",      "gate"};
 
-void check_keys(const json& object, const std::string& section, const std::set<std::string>& known,
-                const std::string& where) {
-  const std::string prefix = section.empty() ? "" : section + ".";
-  if (!object.is_object())
-    fail(ErrorCode::usage, "{}: {} is {}, expected an object", where, section, object.dump().substr(0, 60));
-  for (const auto& [key, value] : object.items()) {
-    if (known.contains(key)) continue;
-    const auto nearest =
-        std::min_element(known.begin(), known.end(), [&, name = std::string_view(key)](const auto& a, const auto& b) {
-          return formats::edit_distance(name, a) < formats::edit_distance(name, b);
-        });
-    fail(ErrorCode::usage, "{}: {}{} is no key; did you mean {}{}? docs/training.md lists all", where, prefix,
-         formats::printable(key), prefix, *nearest);
-  }
-}
-
 // All keys of `root` against the list.
 void check_all_keys(const json& root, const std::string& where) {
-  check_keys(root, "", {"model", "data", "train"}, where);
+  check_keys(root, "", {"model", "data", "train"}, where, kDocs);
   std::map<std::string, std::set<std::string>> known;
   RunConfig config;
   visit(config, [&](const char* section, const char* key, auto&, Range) { known[section].insert(key); });
   known["data"].insert("needles");
   const auto check = [&](const char* pointer, const std::string& section, const std::set<std::string>& names) {
     const json::json_pointer place(pointer);
-    if (root.contains(place)) check_keys(root.at(place), section, names, where);
+    if (root.contains(place)) check_keys(root.at(place), section, names, where, kDocs);
   };
   check("/model", "model", kModelKeys);
   check("/model/attention", "model.attention", kAttentionKeys);
@@ -234,6 +219,22 @@ void apply(json& root, const std::string& setting) {
 }
 
 }  // namespace
+
+void check_keys(const json& object, const std::string& section, const std::set<std::string>& known,
+                const std::string& where, const char* docs) {
+  const std::string prefix = section.empty() ? "" : section + ".";
+  if (!object.is_object())
+    fail(ErrorCode::usage, "{}: {} is {}, expected an object", where, section, object.dump().substr(0, 60));
+  for (const auto& [key, value] : object.items()) {
+    if (known.contains(key)) continue;
+    const auto nearest =
+        std::min_element(known.begin(), known.end(), [&, name = std::string_view(key)](const auto& a, const auto& b) {
+          return formats::edit_distance(name, a) < formats::edit_distance(name, b);
+        });
+    fail(ErrorCode::usage, "{}: {}{} is no key; did you mean {}{}? {} lists all", where, prefix,
+         formats::printable(key), prefix, *nearest, docs);
+  }
+}
 
 RunConfig parse_config(const std::string& text, const std::string& where, const std::vector<std::string>& settings,
                        const fs::path& folder) {

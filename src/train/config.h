@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -60,6 +61,11 @@ RunConfig read_config(const std::filesystem::path& path, const std::vector<std::
 // The same from a text; `where` names it. "extends" is looked for in `folder`.
 RunConfig parse_config(const std::string& text, const std::string& where, const std::vector<std::string>& settings = {},
                        const std::filesystem::path& folder = {});
+
+// Throws unless `object` is one with known keys alone; names the nearest of these and the page that lists them.
+// `section` is the object's place in the file, as "data.needles"; empty: the whole. Error: usage.
+void check_keys(const nlohmann::json& object, const std::string& section, const std::set<std::string>& known,
+                const std::string& where, const char* docs);
 
 // Every key with its value.
 nlohmann::ordered_json to_json(const RunConfig& config);

@@ -31,9 +31,9 @@ TEST_F(CliVocabulary, WritesAFolderAndSaysWhatItHolds) {
 
 TEST_F(CliVocabulary, BadInput) {
   const std::string text = own("text.txt"), out = own("v");
-  expect_failure({"vocabulary", text, "--size", "260", "-o", out}, 2, {"--size 260", "261"});
-  expect_failure({"vocabulary", text, "--size", "270", "-o", out}, 2, {"--size 270", "characters"});
-  expect_failure({"vocabulary", text, "-o", out}, 2, {"--size 4096", "smaller --size"});
+  expect_failure({"vocabulary", text, "--size", "260", "-o", out}, 2, {"vocabulary of 260", "261"});
+  expect_failure({"vocabulary", text, "--size", "270", "-o", out}, 2, {"vocabulary of 270", "characters"});
+  expect_failure({"vocabulary", text, "-o", out}, 2, {"vocabulary of 4096", "smaller size"});
   expect_failure({"vocabulary", own("none"), "-o", out}, 3, {own("none")});
   write_file(own_ / "empty", "");
   expect_failure({"vocabulary", own("empty"), "-o", out}, 3, {"is empty"});

@@ -104,10 +104,12 @@ TEST(Vocabulary, VeryLongLinesCount) {
 TEST(Vocabulary, BadInput) {
   const std::string text = read_file(kVocabulary + "/text.txt");
   for (const int32_t size : {-1, 0, 1, 260, (1 << 20) + 1})
-    expect_error([&] { train_vocabulary({text}, size); }, ErrorCode::usage, {"--size", std::to_string(size), "261"});
-  expect_error([&] { train_vocabulary({text}, 265); }, ErrorCode::usage, {"--size 265", "characters", "larger"});
-  expect_error([&] { train_vocabulary({text}, 100'000); }, ErrorCode::usage, {"--size 100000", "pieces", "smaller"});
-  expect_error([&] { train_vocabulary({"ab"}, 512); }, ErrorCode::usage, {"--size 512", "more text"});
+    expect_error([&] { train_vocabulary({text}, size); }, ErrorCode::usage,
+                 {"vocabulary of " + std::to_string(size), "261"});
+  expect_error([&] { train_vocabulary({text}, 265); }, ErrorCode::usage, {"vocabulary of 265", "characters", "larger"});
+  expect_error([&] { train_vocabulary({text}, 100'000); }, ErrorCode::usage,
+               {"vocabulary of 100000", "pieces", "smaller"});
+  expect_error([&] { train_vocabulary({"ab"}, 512); }, ErrorCode::usage, {"vocabulary of 512", "more text"});
   for (const std::vector<std::string>& none : {std::vector<std::string>{}, {""}, {" \n\n  \r\n"}, {"\n", "\t"}})
     expect_error([&] { train_vocabulary(none, 512); }, ErrorCode::format, {"no text"});
 }

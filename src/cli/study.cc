@@ -1,0 +1,148 @@
+#include "study/study.h"
+
+#include <cstdio>
+#include <optional>
+
+#include "analysis/results_json.h"
+#include "base/check.h"
+#include "base/file.h"
+#include "cli/interrupt.h"
+#include "cli/options.h"
+#include "report/table.h"
+#include "unchain/version.h"
+
+namespace unchain::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::ordered_json;
+
+struct Options {
+  std::string file, preset;
+  std::vector<std::string> settings;
+  std::string out;
+  bool resume = false;
+};
+
+// Where the description comes from, and its text.
+std::pair<std::string, std::string> source(const Options& options) {
+  if (options.file.empty() == options.preset.empty())
+    fail(ErrorCode::usage, "give a description or --preset smoke: one of them");
+  if (options.file.empty()) return {"--preset " + options.preset, std::string(study::preset(options.preset))};
+  return {options.file, read_text(options.file, size_t{1} << 20)};
+}
+
+void check_folder(const Options& options) {
+  std::error_code error;
+  const fs::path out = options.out;
+  if (options.resume || !fs::exists(out, error)) return;
+  if (!fs::is_directory(out, error)) fail(ErrorCode::io, "{}: is no folder; give another name", options.out);
+  if (fs::exists(out / "runs")) {
+    fail(ErrorCode::usage, "{}: holds a study already; go on with it by --resume, or give another name", options.out);
+  }
+  if (!fs::is_empty(out, error))
+    fail(ErrorCode::usage, "{}: is no study's folder and not empty; give another name", options.out);
+}
+
+std::string percent(double share) {
+  return fmt::format("{:.1f} %", 100 * share);
+}
+
+std::string show(const ordered_json& results) {
+  report::TextTable table;
+  using enum report::TextTable::Align;
+  table.column("size").column("member");
+  for (const char* column : {"seed", "parameters", "to softmax", "perplexity", "bits a byte", "needles",
+                             "95 % interval", "chance", "tokens/s"})
+    table.column(column, right);
+  for (const ordered_json& run : results["runs"]) {
+    std::string change = "-";
+    for (const ordered_json& other : results["runs"]) {
+      if (other["member"] != "softmax" || other["size"] != run["size"]) continue;
+      change =
+          fmt::format("{:+.1f} %", 100 * (run["parameters"].get<double>() / other["parameters"].get<double>() - 1));
+    }
+    const ordered_json& needle = run["needle"];
+    table.row({run["size"], run["member"], run["seed"].dump(), run["parameters"].dump(), change,
+               fmt::format("{:.3f}", run["perplexity"].get<double>()),
+               fmt::format("{:.4f}", run["bits_per_byte"].get<double>()), percent(needle["accuracy"]),
+               percent(needle["low"]) + " to " + percent(needle["high"]), percent(needle["chance"]),
+               fmt::format("{:.0f}", run["tokens_per_s"].get<double>())});
+  }
+  return table.text();
+}
+
+void run(Common common, const Options& options) {
+  prepare(common);
+  const auto [where, text] = source(options);
+  check_folder(options);
+  const study::Description description = study::parse_description(text, where);
+  const fs::path out = options.out, vocabulary = out / "vocabulary";
+  const auto runs = study::plan(description, where, vocabulary, options.settings);
+  fs::create_directories(out);
+  claim_output(out / "results.json");
+  remove_if_interrupted(vocabulary);
+  study::make_vocabulary(vocabulary, description.vocabulary_size, runs.front().config.data.train);
+
+  study::StudyOptions study;
+  study.out = out;
+  study.machine = describe_machine();
+  study.stop = interrupted;
+  std::optional<Progress> progress;
+  study.progress = [&](int64_t done, int64_t total, const std::string& what) {
+    if (!progress) {
+      progress.emplace("study", "tokens", static_cast<double>(runs.front().config.train.batch_tokens));
+      progress->begin_at(static_cast<size_t>(done));
+    }
+    progress->note(what + ", ");
+    progress->show(static_cast<size_t>(done), static_cast<size_t>(total));
+  };
+  for (const study::PlannedRun& each : runs) remove_if_interrupted(out / "runs" / each.name() / "model");
+  interrupt_gently();
+  const auto done = study::carry_out(runs, description.needle, study);
+  progress.reset();
+  if (done.size() < runs.size()) {
+    std::fprintf(stderr, "stopped after %zu of %zu runs, all saved; the same command with --resume goes on\n",
+                 done.size(), runs.size());
+    end_interrupted();
+  }
+  const ordered_json results = {
+      {"schema", analysis::kResultsSchema}, {"command", "study"},
+      {"version", UNCHAIN_VERSION},         {"settings", {{"description", where}, {"set", options.settings}}},
+      {"claims", ordered_json::array()},    {"runs", done}};
+  write_text(out / "results.json", results.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+  print_result(common, results, show(results) + fmt::format("\nfigures  {}\n", (out / "results.json").string()));
+}
+
+}  // namespace
+
+void add_study(CLI::App& app) {
+  auto* command = app.add_subcommand(
+      "study", "train members of the family side by side, and set their perplexity and needles in one table");
+  auto common = std::make_shared<Common>();
+  auto options = std::make_shared<Options>();
+  command->add_option("file", options->file, "description: JSON with comments, keys as in docs/study.md")
+      ->type_name("FILE.json");
+  command->add_option("--preset", options->preset, "a description of the program's own: smoke (about 2 minutes)")
+      ->type_name("NAME")
+      ->group("Runs");
+  command
+      ->add_option("--set", options->settings,
+                   "one value of every run's configuration, as in --set data.train=my.txt; may be given often")
+      ->type_name("KEY=VALUE")
+      ->group("Runs");
+  command->add_flag("--resume", options->resume, "go on with the study in the folder: what is done stays")
+      ->group("Runs");
+  command->add_option("-o,--out", options->out, "folder for runs/, vocabulary/ and results.json")
+      ->required()
+      ->type_name("DIR")
+      ->group("Output");
+  command->add_option("--threads", common->threads, "threads to use; 0: one a processor")
+      ->default_val(0)
+      ->group("Compute")
+      ->check(CLI::Range(0, 4096));
+  add_output(*command, *common);
+  command->callback([common, options] { run(*common, *options); });
+}
+
+}  // namespace unchain::cli

@@ -1,0 +1,38 @@
+// A study: trains every planned run, asks each model for needles, and keeps what came of it as one small file a run.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "study/description.h"
+
+namespace unchain::study {
+
+struct StudyOptions {
+  std::filesystem::path out;
+  nlohmann::ordered_json machine = nlohmann::ordered_json::object();  // for run.json
+  std::function<bool()> stop;                                         // asked after each step: true saves and ends
+  std::function<void(const std::string& note)> on_note;               // for the user
+  // Steps of training done and to do, over all runs; `what` is the run at hand.
+  std::function<void(int64_t done, int64_t total, const std::string& what)> progress;
+};
+
+// Makes the folder with a vocabulary of so many pieces out of these texts, unless it is there. Errors: those of
+// text::read_documents, text::train_vocabulary, text::write_vocabulary.
+void make_vocabulary(const std::filesystem::path& folder, int32_t pieces, const std::vector<std::string>& texts);
+
+// Does what is not done yet, run after run, each in OUT/runs/NAME: a training run (docs/training.md) and result.json.
+// A run is done if its result.json was made from the same description, text and vocabulary (key "key"); one that was
+// stopped goes on from its newest checkpoint. Returns the results of all that are done, in the order of `runs`: fewer
+// than these if `stop` ended the study.
+// A result: {"key", "size", "member", "seed", "parameters", "tokens", "tokens_per_s", "loss_nats", "perplexity",
+// "bits_per_byte", "needle": {"right", "asked", "accuracy", "low", "high", "chance", "attention_on_answer"},
+// "curve": [{"tokens", "text_loss_nats", "answer_loss_nats"}]}; loss and perplexity are those of the validation text.
+// Errors: usage (no validation text); those of train::run, eval::plan_needles, eval::ask_needles.
+std::vector<nlohmann::ordered_json> carry_out(const std::vector<PlannedRun>& runs, const eval::NeedleOptions& needle,
+                                              const StudyOptions& options);
+
+}  // namespace unchain::study

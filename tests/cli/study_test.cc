@@ -1,0 +1,119 @@
+// unchain study: a description in, runs side by side, one table out; stopped and resumed.
+#include "cli/program_folder.h"
+
+namespace unchain::test {
+namespace {
+
+using nlohmann::json;
+
+class CliStudy : public Cli {
+ protected:
+  void SetUp() override {
+    const std::string text = UNCHAIN_TEST_DATA "/vocabulary/text.txt";
+    const json description = {
+        {"vocabulary_size", 400},
+        {"data", {{"train", text}, {"valid", text}, {"needles", {{"share", 0.5}, {"count", 1}}}}},
+        {"sizes",
+         {{"s",
+           {{"model",
+             {{"hidden_size", 32},
+              {"intermediate_size", 64},
+              {"num_hidden_layers", 2},
+              {"num_attention_heads", 4},
+              {"num_key_value_heads", 2},
+              {"tie_word_embeddings", true}}},
+            {"train",
+             {{"tokens", 2560},
+              {"context", 64},
+              {"batch_tokens", 256},
+              {"micro_batch", 4},
+              {"evaluate_every", 0},
+              {"save_every", 2},
+              {"dtype", "f32"}}}}}}},
+        {"members", {"softmax", "diff_v1", "lowrank_diff"}},
+        {"seeds", {0}},
+        {"needle", {{"form", "pair"}, {"lengths", {64}}, {"depths", {0, 1}}, {"needles", 2}, {"samples", 3}}}};
+    write_file(own_ / "study.json", description.dump(1));
+  }
+  std::vector<std::string> command(const std::string& out, const std::vector<std::string>& more = {}) {
+    std::vector<std::string> result = {"study", own("study.json"), "-o", own(out), "--threads", "1"};
+    result.insert(result.end(), more.begin(), more.end());
+    return result;
+  }
+  // Without what depends on the clock.
+  static json lasting(json results) {
+    for (json& run : results["runs"]) run.erase("tokens_per_s");
+    return results["runs"];
+  }
+};
+
+TEST_F(CliStudy, OneTableOfAllMembers) {
+  const RunResult text = run_program(command("a"));
+  ASSERT_EQ(text.status, 0) << text.err;
+  for (const char* word : {"softmax", "diff_v1", "lowrank_diff", "perplexity", "needles", "tokens/s", "parameters"})
+    EXPECT_NE(text.out.find(word), std::string::npos) << word << "\n" << text.out;
+  const json results = json::parse(read_file(own_ / "a/results.json"));
+  EXPECT_EQ(results["command"], "study");
+  EXPECT_TRUE(results["claims"].is_array());
+  ASSERT_EQ(results["runs"].size(), 3u);
+  for (const json& run : results["runs"]) {
+    expect_keys(
+        run, {"key", "size", "member", "seed", "parameters", "tokens", "tokens_per_s", "perplexity", "bits_per_byte"});
+    expect_keys(run["needle"], {"right", "asked", "accuracy", "low", "high", "chance", "attention_on_answer"});
+    EXPECT_EQ(run["needle"]["asked"], 6);
+    EXPECT_EQ(run["needle"]["chance"], 0.5);
+    EXPECT_EQ(run["curve"].size(), 10u);
+    EXPECT_GT(run["curve"][0]["text_loss_nats"], run["curve"][9]["text_loss_nats"]);
+    // The same figures as the commands for one model give.
+    const std::string folder = own("a/runs/s-" + run["member"].get<std::string>() + "-0");
+    EXPECT_EQ(run_json({"inspect", folder})["parameters"], run["parameters"]);
+    const json needle = run_json({"needle", folder, "--form", "pair", "--lengths", "64", "--depths", "0,100",
+                                  "--needles", "2", "--samples", "3", "--dtype", "f32", "-o", own("needle")});
+    EXPECT_EQ(needle["right"], run["needle"]["right"]);
+    EXPECT_NEAR(needle["attention_on_answer"]["mean"].get<double>(), run["needle"]["attention_on_answer"].get<double>(),
+                1e-9);
+  }
+}
+
+TEST_F(CliStudy, StoppedAndResumedItEndsTheSame) {
+  ASSERT_EQ(run_program(command("whole")).status, 0);
+  RunOptions options;
+  options.signal = SIGTERM;
+  bool sent = false;
+  options.kill_when = [&] {
+    if (sent || !std::filesystem::exists(own_ / "a/runs/s-diff_v1-0/checkpoints/step-00000002")) return false;
+    return sent = true;
+  };
+  const RunResult stopped = run_program(command("a"), options);
+  if (stopped.status != 0) {  // else it was faster than the signal
+    EXPECT_EQ(stopped.status, -SIGTERM) << stopped.err;
+    EXPECT_NE(stopped.err.find("of 3 runs, all saved; the same command with --resume goes on"), std::string::npos)
+        << stopped.err;
+    EXPECT_FALSE(std::filesystem::exists(own_ / "a/results.json"));
+  }
+  const auto before = std::filesystem::last_write_time(own_ / "a/runs/s-softmax-0/result.json");
+  expect_failure(command("a"), 2, {"holds a study already", "--resume"});
+  ASSERT_EQ(run_program(command("a", {"--resume"})).status, 0);
+  EXPECT_EQ(std::filesystem::last_write_time(own_ / "a/runs/s-softmax-0/result.json"), before);
+  EXPECT_EQ(lasting(json::parse(read_file(own_ / "a/results.json"))),
+            lasting(json::parse(read_file(own_ / "whole/results.json"))));
+  // What is done belongs to its description.
+  expect_failure(command("a", {"--resume", "--set", "train.learning_rate=5e-3"}), 2,
+                 {"s-softmax-0/result.json", "another description"});
+}
+
+TEST_F(CliStudy, BadInput) {
+  expect_failure({"study", "-o", own("a")}, 2, {"--preset smoke"});
+  expect_failure(command("a", {"--preset", "smoke"}), 2, {"one of them"});
+  expect_failure({"study", "--preset", "smoek", "-o", own("a")}, 2, {"smoek", "smoke"});
+  expect_failure({"study", own("none.json"), "-o", own("a")}, 3, {"none.json"});
+  expect_failure(command("a", {"--set", "train.contex=3"}), 2, {"train.contex is no key"});
+  expect_failure(command("a", {"--set", "data.train=" + own("none.txt")}), 3, {"none.txt"});
+  expect_failure(command("a", {"--set", "data.valid=[]"}), 2, {"data.valid"});
+  std::filesystem::create_directory(own_ / "full");
+  write_file(own_ / "full/file", "x");
+  expect_failure(command("full"), 2, {"full", "not empty"});
+}
+
+}  // namespace
+}  // namespace unchain::test
