@@ -188,7 +188,9 @@ std::vector<ExtraTensor> extra_tensors(const AttentionConfig& config, const Atte
     add("alpha_proj.weight", {outputs * rank, width}, Start::weights);
   }
   if (config.noise == NoiseMap::fixed) add("basis_logits", {outputs, rank}, Start::zeros);
-  if (config.gate == Gate::head) add("gate_proj.weight", {outputs, width}, Start::zeros);
+  if (config.gate != Gate::none) {
+    add("gate_proj.weight", {config.gate == Gate::head ? outputs : shape.output_width(), width}, Start::zeros);
+  }
   if (config.positive == PositiveMap::sink) add("sinks", {outputs}, Start::zeros);
   return tensors;
 }

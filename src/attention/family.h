@@ -1,5 +1,5 @@
 // One description for every member of the attention family (methods: docs/math): P = A1 − λ·A2 on shared values, then a
-// norm and a gate a head. A member is a point in this space; names are presets. A new member is a new preset, or one
+// norm and gates. A member is a point in this space; names are presets. A new member is a new preset, or one
 // more value of an enumeration and the small file that computes it.
 #pragma once
 
@@ -19,7 +19,7 @@ enum class NoiseMap { none, own_keys, shared_keys, grouped, prototypes, fixed };
 enum class LambdaRule { none, depth, token, head, held };
 enum class Pairs { halves, neighbours };
 enum class Accounting { halved, added };
-enum class Gate { none, head };
+enum class Gate { none, head, element };  // one for each output head, or for each number of it
 
 struct AttentionConfig {
   std::string preset = "softmax";

@@ -51,6 +51,8 @@ constexpr Names<attention::LambdaRule, 3> kLambda{{{{"depth", attention::LambdaR
                                                     {"token", attention::LambdaRule::token},
                                                     {"head", attention::LambdaRule::head}}},
                                                   "depth, token, head or a number"};
+constexpr Names<attention::Gate, 2> kGate{{{{"head", attention::Gate::head}, {"element", attention::Gate::element}}},
+                                          "head or element"};
 
 void set(AttentionConfig& config, const std::string& key, const json& value, const std::string& where) {
   const auto is = [&](const char* name) { return key == name; };
@@ -101,10 +103,7 @@ void set(AttentionConfig& config, const std::string& key, const json& value, con
       config.decays.push_back(decay.get<float>());
     }
   } else if (is("gate")) {
-    if (value == "element")
-      fail(ErrorCode::unsupported, "{}: attention: a gate for each element is not there yet", where);
-    if (value != "head") wrong(where, key, value, "head");
-    config.gate = attention::Gate::head;
+    config.gate = kGate.parse(where, key, value);
   } else if (is("calibrated")) {
     if (boolean(where, key, value))
       fail(ErrorCode::unsupported, "{}: attention: a calibrated fixed map is not there yet", where);
@@ -162,7 +161,7 @@ json attention_to_json(const AttentionConfig& config) {
     object["decays"] = json::array();
     for (const float decay : config.decays) object["decays"].push_back(shortest(decay));
   }
-  if (config.gate != base.gate) object["gate"] = "head";
+  if (config.gate != base.gate) object["gate"] = kGate.of(config.gate);
   return object;
 }
 

@@ -1,5 +1,5 @@
 // The `attention` object of config.json: which member of the family a model's attention is. Keys that are absent come
-// from the preset. docs/models-of-the-family.md lists them.
+// from the preset. docs/attention-family.md lists them.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -9,7 +9,7 @@
 
 namespace unchain::model {
 
-// Errors: format, naming the key, what was found and what is expected; an unknown key with the nearest one.
+// Errors: format, naming the key, what was found and what is expected; an unknown key with those that are known.
 attention::AttentionConfig attention_from_json(const nlohmann::json& object, const std::string& where);
 // The object that gives this description back.
 nlohmann::json attention_to_json(const attention::AttentionConfig& config);

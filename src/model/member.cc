@@ -19,6 +19,13 @@ float sigmoid(float x) {
   return 1.0f / (1.0f + std::exp(-x));
 }
 
+template <class Out>
+void gate_row(Out* out, const float* x, const float* gate, int64_t gates, int64_t n) {
+  if (gates == n) return simd::scaled_by(x, 1, gate, out, static_cast<size_t>(n));
+  for (int64_t i = 0, width = n / gates; i < gates; ++i)
+    simd::scaled(x + i * width, gate[i], out + i * width, static_cast<size_t>(width));
+}
+
 }  // namespace
 
 Matrix as_matrix(Buffer<float>& buffer, int64_t rows, int64_t cols) {
@@ -147,6 +154,15 @@ void member_shares(const Matrix& alpha, const Matrix& x, const Member& member) {
                   [&](int64_t begin, int64_t end) { softmax_rows(alpha.f32(begin), (end - begin) * outputs, rank); });
 }
 
+void apply_gates(const Matrix& out, const Matrix& x, const Matrix& gate) {
+  parallel_ranges(out.rows, 32, [&](int64_t begin, int64_t end) {
+    for (int64_t t = begin; t < end; ++t) {
+      out.type == DType::bf16 ? gate_row(out.bf16s(t), x.f32(t), gate.f32(t), gate.cols, out.cols)
+                              : gate_row(out.f32(t), x.f32(t), gate.f32(t), gate.cols, out.cols);
+    }
+  });
+}
+
 void finish_member(const Matrix& mixed, FinishSaved& saved, const Matrix& output, const Matrix& x,
                    const Member& member) {
   const int64_t count = output.rows, outputs = member.shape.outputs(), width = member.shape.value_dim;
@@ -162,17 +178,12 @@ void finish_member(const Matrix& mixed, FinishSaved& saved, const Matrix& output
     from = normed;
   }
   if (gated) {
-    const Matrix gate = as_matrix(saved.gate, count, outputs);
+    const Matrix gate = as_matrix(saved.gate, count, member.weights.gate.outputs());
     ops::linear_forward(gate, x, member.weights.gate);
-    for (int64_t i = 0; i < count * outputs; ++i) gate.f32()[i] = sigmoid(gate.f32()[i]);
-    parallel_ranges(count, 32, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin * outputs; i < end * outputs; ++i) {
-        const float* row = from.f32() + i * width;
-        mixed.type == DType::bf16
-            ? simd::scaled(row, gate.f32()[i], mixed.bf16s() + i * width, static_cast<size_t>(width))
-            : simd::scaled(row, gate.f32()[i], mixed.f32() + i * width, static_cast<size_t>(width));
-      }
+    parallel_ranges(count * gate.cols, 1024, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) gate.f32()[i] = sigmoid(gate.f32()[i]);
     });
+    apply_gates(mixed, from, gate);
   } else if (from.data != mixed.data) {
     ops::copy_rows(mixed, from);
   }

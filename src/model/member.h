@@ -1,5 +1,5 @@
 // What a member of the attention family does around the kernels, forward: heads from inputs, λ, the state's gates and
-// shares, head norm and gate. Decoding (context.cc) and training (train_attention.cc) share it. Formulas: docs/math.
+// shares, head norm and gates. Decoding (context.cc) and training (train_attention.cc) share it. Formulas: docs/math.
 #pragma once
 
 #include <vector>
@@ -84,11 +84,14 @@ void member_scores(const Matrix& scores, const Matrix& content, const Member& me
 // alpha[T, O·R] of prototypes, or [O, R] of fixed rows (x does not count): softmax over the R means.
 void member_shares(const Matrix& alpha, const Matrix& x, const Member& member);
 
+// out[T, O·W] = γ x, f32 or bf16, from x[T, O·W] f32 (may be out) and gate[T, O], or [T, O·W]: one for each number.
+void apply_gates(const Matrix& out, const Matrix& x, const Matrix& gate);
+
 // What finish_member() leaves to backward; buffers grow.
 struct FinishSaved {
-  Buffer<float> head_rms, normed, gate;  // [T·O]; [T, O·W]; [T, O]
+  Buffer<float> head_rms, normed, gate;  // [T·O]; [T, O·W]; [T, O] or [T, O·W]
 };
-// mixed[T, O·W], inputs of W_O, from the kernels' output[T, O·W] f32: head norm, gate (from x), rounding.
+// mixed[T, O·W], inputs of W_O, from the kernels' output[T, O·W] f32: head norm, gates (from x), rounding.
 void finish_member(const Matrix& mixed, FinishSaved& saved, const Matrix& output, const Matrix& x,
                    const Member& member);
 

@@ -184,13 +184,17 @@ void TrainLayer::finish_backward(const Matrix& d_x, const Matrix& d_mixed, const
   const int64_t count = x.rows, outputs = member_.shape.outputs(), width = member_.shape.value_dim;
   if (attention_.gate) {
     const float* output = member_.family.head_norm ? s.finish.normed.data() : s.output.data();
-    const Matrix d_gate = as_matrix(scratch.d_gate_logit, count, outputs);
-    for (int64_t i = 0; i < count * outputs; ++i) {
-      const float gate = s.finish.gate[static_cast<size_t>(i)];
-      const float inner = simd::dot(d_mixed.f32() + i * width, output + i * width, static_cast<size_t>(width));
-      d_gate.f32()[i] = inner * gate * (1 - gate);
-      simd::scale(d_mixed.f32() + i * width, gate, static_cast<size_t>(width));
-    }
+    const int64_t gates = attention_.gate.matrix().rows, group = d_mixed.cols / gates;
+    const Matrix gate(s.finish.gate.data(), count, gates), d_gate = as_matrix(scratch.d_gate_logit, count, gates);
+    parallel_ranges(count * gates, 1024, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const float *d_out = d_mixed.f32() + i * group, *o = output + i * group, g = gate.f32()[i];
+        // One number is too few for a kernel.
+        const float inner = group == 1 ? d_out[0] * o[0] : simd::dot(d_out, o, static_cast<size_t>(group));
+        d_gate.f32()[i] = inner * g * (1 - g);
+      }
+    });
+    apply_gates(d_mixed, d_mixed, gate);
     linear_back(d_x, ops::Store::accumulate, d_gate, x, attention_.gate, scratch.rounded);
   }
   if (!member_.family.head_norm) return;

@@ -169,6 +169,7 @@ TEST(Trainable, ParametersAreThoseOfTheTable) {
   EXPECT_EQ(added("lowrank_diff", nothing), h * 4 * d + h * 5 * width);
   EXPECT_EQ(added("fixed_diff", nothing), h * 6);
   EXPECT_EQ(added("gated", nothing), h * width);
+  EXPECT_EQ(added("gated, element gates", nothing), h * d * width);
   EXPECT_EQ(added("off_by_one", nothing), 0);
   EXPECT_EQ(added("sink", nothing), h);
 }

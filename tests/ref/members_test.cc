@@ -224,21 +224,23 @@ TEST(MemberReference, FixedDiff) {
 }
 
 TEST(MemberReference, GatedWithASink) {
-  // Both controls at once: an extra entry in the normaliser, then a gate on the output.
+  // Both controls at once: an extra entry in the normaliser, then a gate on each output head, or on each number.
   const ref::FamilyShape s = shape(4, 2, 2, 3, 2, ref::plain_layout(4, 2));
-  ref::SignedInputs in = signed_inputs(s, 1, true);
-  Doubles x = weights(kRows, kWidth, 5), w = weights(4, kWidth, 6);
-  const auto gate = [&] { return ref::sigmoid_project(x, w, kRows, 4, kWidth); };
-  const Doubles up = random_doubles(s.out_size(), 9);
-  const auto loss = [&] { return dot(ref::apply_gate(ref::signed_forward(s, in).out, gate()), up); };
-  const auto saved = ref::signed_forward(s, in);
-  const auto outer = ref::apply_gate_backward(up, saved.out, gate());
-  const auto rule = ref::sigmoid_project_backward(outer.d_gate, gate(), x, w, kRows, 4, kWidth);
-  const auto g = ref::signed_backward(s, outer.d_o, saved, in);
-  EXPECT_TRUE(gradient_agrees(g.d_extra, in.extra, loss));
-  EXPECT_TRUE(gradient_agrees(g.d_k, in.k, loss));
-  EXPECT_TRUE(gradient_agrees(rule.d_x, x, loss));
-  EXPECT_TRUE(gradient_agrees(rule.d_weight, w, loss));
+  for (const int64_t gates : {s.heads(), s.heads() * s.value_dim}) {
+    ref::SignedInputs in = signed_inputs(s, 1, true);
+    Doubles x = weights(kRows, kWidth, 5), w = weights(gates, kWidth, 6);
+    const auto gate = [&] { return ref::sigmoid_project(x, w, kRows, gates, kWidth); };
+    const Doubles up = random_doubles(s.out_size(), 9);
+    const auto loss = [&] { return dot(ref::apply_gate(ref::signed_forward(s, in).out, gate()), up); };
+    const auto saved = ref::signed_forward(s, in);
+    const auto outer = ref::apply_gate_backward(up, saved.out, gate());
+    const auto rule = ref::sigmoid_project_backward(outer.d_gate, gate(), x, w, kRows, gates, kWidth);
+    const auto g = ref::signed_backward(s, outer.d_o, saved, in);
+    EXPECT_TRUE(gradient_agrees(g.d_extra, in.extra, loss));
+    EXPECT_TRUE(gradient_agrees(g.d_k, in.k, loss));
+    EXPECT_TRUE(gradient_agrees(rule.d_x, x, loss));
+    EXPECT_TRUE(gradient_agrees(rule.d_weight, w, loss));
+  }
 }
 
 }  // namespace

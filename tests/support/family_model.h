@@ -15,9 +15,11 @@
 
 namespace unchain::test {
 
+// Names of presets, and "PRESET, element gates".
 inline const std::vector<std::string>& members() {
-  static const std::vector<std::string> all = {"softmax",      "diff_v1",    "diff_v2", "shared_diff", "grouped_diff",
-                                               "lowrank_diff", "fixed_diff", "gated",   "off_by_one",  "sink"};
+  static const std::vector<std::string> all = {
+      "softmax",    "diff_v1", "diff_v2",    "shared_diff", "grouped_diff",         "lowrank_diff",
+      "fixed_diff", "gated",   "off_by_one", "sink",        "gated, element gates", "diff_v1, element gates"};
   return all;
 }
 
@@ -38,7 +40,8 @@ inline model::Config family_config(const std::string& member) {
   c.layers.resize(2);
   // shared_diff multiplies two such matrices over a rank of 16: with 0.3 its scores are so large that softmax jumps.
   c.initializer_range = member == "shared_diff" ? 0.15 : 0.3;
-  c.attention = attention::preset(member);
+  c.attention = attention::preset(member.substr(0, member.find(',')));
+  if (member.ends_with(", element gates")) c.attention.gate = attention::Gate::element;
   return c;
 }
 
