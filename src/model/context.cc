@@ -114,32 +114,34 @@ void Context::norm(const Matrix& out, const Matrix& x, const Vector& weight, int
   }
 }
 
-// The norm of each head, where the model has one, then rotary position; heads lie side by side in rows.
-void Context::rotate(int64_t index, const Matrix& heads, const Vector& head_norm, int64_t first_position) {
+// The norm of each head, where the model has one, then rotary position; heads lie side by side in rows. `content` (or
+// without data): a copy of them between the two.
+void Context::rotate(int64_t index, const Matrix& heads, const Vector& head_norm, int64_t first_position,
+                     const Matrix& content) {
   const Config& c = model_->config;
   const ops::RopeTable& rope = ropes_[c.layers[static_cast<size_t>(index)].rope];
   parallel_ranges(heads.rows, 8, [&](int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t) {
       const Matrix row(heads.f32(t), heads.cols / c.head_dim, c.head_dim);
       if (!head_norm.empty()) ops::rms_norm_forward(row, {}, row, head_norm.data(), c.norm_eps);
+      if (content.data) std::copy_n(heads.f32(t), heads.cols, content.f32(t));
       for (int64_t h = 0; h < row.rows; ++h)
         ops::rope_forward(row.f32(h), row.f32(h), rope, first_position + t, c.pairs);
     }
   });
 }
 
-// Into the cache, keys rotated. `content` (or without data): a copy of the keys before rotary position.
+// Into the cache, keys rotated. `content` (or without data): the keys as rotate() leaves them there.
 void Context::store_keys_and_values(int64_t index, const Matrix& key, const Matrix& value, const Matrix& content) {
   const Layer& layer = model_->layers[static_cast<size_t>(index)];
   const attention::AttentionShape& shape = layer.attention.shape;
   const attention::HeadRows keys = cached(index, Part::keys), values = cached(index, Part::values);
-  if (content.data) ops::copy_rows(content, key);
   const int64_t d = shape.head_dim, blocks_a_head = shape.value_dim / d;
   // One parallel step for all of it: what is called here finds itself inside and runs on the calling thread.
   parallel_ranges(key.rows, 8, [&](int64_t begin, int64_t end) {
     const int64_t count = end - begin, position = position_ + begin;
     const Matrix own = key.row_range(begin, count), own_values = value.row_range(begin, count);
-    rotate(index, own, layer.key_norm, position);
+    rotate(index, own, layer.key_norm, position, content.data ? content.row_range(begin, count) : content);
     for (int64_t h = 0; h < keys.heads; ++h) ops::copy_rows(keys.rows(h, position, count), own.col_range(h * d, d));
     for (size_t block = 0; block < shape.value_order.size(); ++block) {
       const int64_t slot = shape.value_order[block];
@@ -199,7 +201,7 @@ void Context::project(int64_t index, const Rows& step, const Matrix& x, const Ma
       ops::linear_forward(value, x, w.value);
     }
   }
-  rotate(index, query, layer.query_norm, step.position + first);
+  rotate(index, query, layer.query_norm, step.position + first, {});
   Matrix content;
   if (w.prototypes) {
     content_.reserve(static_cast<size_t>(rows * key.cols));

@@ -59,7 +59,8 @@ class Context {
   void project(int64_t index, const Rows& step, const Matrix& x, const Matrix& wanted_x, const Matrix& query,
                int64_t first);
   void store_keys_and_values(int64_t index, const Matrix& key, const Matrix& value, const Matrix& content);
-  void rotate(int64_t index, const Matrix& heads, const Vector& head_norm, int64_t first_position);
+  void rotate(int64_t index, const Matrix& heads, const Vector& head_norm, int64_t first_position,
+              const Matrix& content);
   attention::StateCall state(int64_t index, const Matrix& x);
   void value_norms(int64_t index, int64_t keys);
   void norm(const Matrix& out, const Matrix& x, const Vector& weight, int64_t layer, int64_t first_position);

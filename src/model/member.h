@@ -79,7 +79,7 @@ void member_values(const Matrix& out, const Matrix& x, const Member& member, Mem
 // lambda[T, O]; before_gain[T, O] too where there is a gain.
 void member_lambda(const Matrix& lambda, const Matrix& before_gain, const Matrix& x, const Member& member);
 
-// scores[T, O·R] = scale · prototypes · content keys [T, K·E] (before rotary).
+// scores[T, O·R] = scale · prototypes · content keys [T, K·E] (after their norm, before rotary).
 void member_scores(const Matrix& scores, const Matrix& content, const Member& member);
 // alpha[T, O·R] of prototypes, or [O, R] of fixed rows (x does not count): softmax over the R means.
 void member_shares(const Matrix& alpha, const Matrix& x, const Member& member);

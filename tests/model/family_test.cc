@@ -10,6 +10,7 @@
 #include "support/compare.h"
 #include "support/family_model.h"
 #include "support/temporary_folder.h"
+#include "support/tiny_model.h"
 
 namespace unchain::test {
 namespace {
@@ -143,6 +144,26 @@ TEST(Family, TapsShowBothMaps) {
     EXPECT_EQ(sums.has_noise, member.find("diff") != std::string::npos) << member;
     EXPECT_LT(sums.worst_noise, 1e-5) << member;
   }
+}
+
+// A norm makes keys forget their length, up to its eps: a millionth of them. What prototypes see comes behind it.
+TEST(Family, PrototypesSeeKeysAfterTheirNorm) {
+  const auto nll = [](const std::string& scaled) {
+    TemporaryFolder folder;
+    TinyModel tiny;
+    tiny.architecture = "gemma3";
+    tiny.tokenizer = "";
+    tiny.attention = "lowrank_diff";
+    tiny.change = [&](const std::string& name, std::vector<float>& values) {
+      if (name.ends_with(scaled)) std::for_each(values.begin(), values.end(), [](float& x) { x *= 4; });
+    };
+    write_tiny_model(folder.path(), tiny);
+    Context context(model::load(folder.path(), DType::f32), 80);
+    return nll_of(context, some_ids(60));
+  };
+  const std::vector<double> plain = nll("nothing");
+  EXPECT_TRUE(close(nll("self_attn.k_proj.weight"), plain, 1e-4));
+  EXPECT_FALSE(close(nll("self_attn.prototypes"), plain, 1e-2));
 }
 
 TEST(Family, SettingsComeBackFromTheirFile) {

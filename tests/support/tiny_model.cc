@@ -1,6 +1,7 @@
 #include "support/tiny_model.h"
 
 #include "formats/safetensors.h"
+#include "model/member.h"
 #include "support/random_values.h"
 #include "support/temporary_folder.h"
 
@@ -71,6 +72,7 @@ void write_tiny_model(const std::filesystem::path& folder, const TinyModel& opti
                            {"rms_norm_eps", 1e-5},
                            {"tie_word_embeddings", !options.chain},
                            {"eos_token_id", 2}};
+  if (options.attention != "softmax") config["attention"] = {{"preset", options.attention}};
   if (gemma) {
     config.update({{"layer_types", {"sliding_attention", "full_attention", "sliding_attention"}},
                    {"sliding_window", 6},
@@ -98,7 +100,13 @@ void write_tiny_model(const std::filesystem::path& folder, const TinyModel& opti
     weights.add("lm_head.weight", {vocabulary, kWidth}, std::move(head));
   }
   weights.norm("model.norm.weight", kWidth);
-  for (int64_t layer = 0; layer < kLayers; ++layer) add_layer(weights, options, layer);
+  for (int64_t layer = 0; layer < kLayers; ++layer) {
+    add_layer(weights, options, layer);
+    for (const auto& extra : model::extra_tensors(model::config_from_json(config.dump(), "config.json"), layer)) {
+      weights.add("model.layers." + std::to_string(layer) + ".self_attn." + extra.name, extra.shape,
+                  random_floats(static_cast<size_t>(element_count(extra.shape)), static_cast<uint64_t>(layer)));
+    }
+  }
   formats::write_safetensors_folder(folder, weights.tensors());
 }
 

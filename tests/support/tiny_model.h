@@ -19,6 +19,8 @@ struct TinyModel {
   bool chain = false;
   // Called for each tensor with its f32 numbers before they are written.
   std::function<void(const std::string& name, std::vector<float>& values)> change;
+  // Or another member of the family with q, k, v and o as softmax has them, such as "lowrank_diff"; gemma3 only.
+  std::string attention = "softmax";
 };
 
 // Writes a Hugging Face folder: 3 layers, width 32, 4 heads of width 8 on 2 key/value heads, f32. Gemma3: a window of
