@@ -2,7 +2,6 @@
 
 #include <cmath>
 
-#include "simd/gradients.h"
 #include "simd/kernels.h"
 
 namespace unchain::ops {

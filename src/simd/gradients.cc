@@ -73,35 +73,6 @@ void RmsNormBackwardRow(float* d_x, float* d_weight, const float* d_out, const f
   }
 }
 
-// --- rotary position -------------------------------------------------------------------------------------------------
-
-void UnrotateHalves(const float* x, const float* cosine, const float* sine, float* out, size_t n) {
-  const D d;
-  const size_t half = n / 2, lanes = hn::Lanes(d);
-  for (size_t i = 0; i < half; i += lanes) {
-    const size_t left = std::min(lanes, half - i);
-    const bool whole = left == lanes;
-    const auto get = [=](const float* p) HWY_ATTR { return whole ? load(d, p) : load_tail(d, p, left); };
-    const V a = get(x + i), b = get(x + half + i), c = get(cosine + i), s = get(sine + i);
-    const V first = hn::MulAdd(b, s, hn::Mul(a, c)), second = hn::NegMulAdd(a, s, hn::Mul(b, c));
-    if (whole) {
-      store(d, first, out + i);
-      store(d, second, out + half + i);
-    } else {
-      store_tail(d, first, out + i, left);
-      store_tail(d, second, out + half + i, left);
-    }
-  }
-}
-
-void UnrotateNeighbours(const float* x, const float* cosine, const float* sine, float* out, size_t n) {
-  for (size_t i = 0; i < n / 2; ++i) {
-    const float a = x[2 * i], b = x[2 * i + 1];
-    out[2 * i] = a * cosine[i] + b * sine[i];
-    out[2 * i + 1] = b * cosine[i] - a * sine[i];
-  }
-}
-
 // --- gated feed-forward ----------------------------------------------------------------------------------------------
 
 struct Gate {
@@ -211,8 +182,6 @@ namespace unchain::simd {
 HWY_EXPORT(SoftmaxBackwardRowF32);
 HWY_EXPORT(SoftmaxBackwardRowBf16);
 HWY_EXPORT(RmsNormBackwardRow);
-HWY_EXPORT(UnrotateHalves);
-HWY_EXPORT(UnrotateNeighbours);
 HWY_EXPORT(SiluBackwardF32);
 HWY_EXPORT(SiluBackwardBf16);
 HWY_EXPORT(GeluTanhBackwardF32);
@@ -229,12 +198,6 @@ void softmax_backward_row(bf16* out, const float* map, const float* gradient, fl
 void rms_norm_backward_row(float* d_x, float* d_weight, const float* d_out, const float* x, const float* weight,
                            float inverse_rms, size_t n) {
   HWY_DYNAMIC_DISPATCH(RmsNormBackwardRow)(d_x, d_weight, d_out, x, weight, inverse_rms, n);
-}
-void unrotate_halves(const float* x, const float* cosine, const float* sine, float* out, size_t n) {
-  HWY_DYNAMIC_DISPATCH(UnrotateHalves)(x, cosine, sine, out, n);
-}
-void unrotate_neighbours(const float* x, const float* cosine, const float* sine, float* out, size_t n) {
-  HWY_DYNAMIC_DISPATCH(UnrotateNeighbours)(x, cosine, sine, out, n);
 }
 void silu_backward(float* d_gate, float* d_up, const float* d_out, const float* gate, const float* up, size_t n) {
   HWY_DYNAMIC_DISPATCH(SiluBackwardF32)(d_gate, d_up, d_out, gate, up, n);

@@ -17,11 +17,6 @@ void rms_norm_backward_row(float* d_x, float* d_weight, const float* d_out, cons
 void softmax_backward_row(float* out, const float* map, const float* gradient, float inner, size_t n);
 void softmax_backward_row(bf16* out, const float* map, const float* gradient, float inner, size_t n);
 
-// Turns the n/2 pairs back: by the negative of the angles that rotate_halves and rotate_neighbours turn by. out may be
-// x.
-void unrotate_halves(const float* x, const float* cosine, const float* sine, float* out, size_t n);
-void unrotate_neighbours(const float* x, const float* cosine, const float* sine, float* out, size_t n);
-
 // Gradients of out = act(gate)·up: d_gate = d_out·up·act'(gate), d_up = d_out·act(gate), act silu or gelu (kernels.h).
 // Each f32 output may be one of the inputs. |error| ≤ 1.5e-6·|d_out·up|·(1 + |gate|) for d_gate beyond that of rounding
 // gelu's argument; 1.5e-5 in place of 1.5e-6 before the rounding to bf16. A NaN of gate reaches both.

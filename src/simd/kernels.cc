@@ -196,33 +196,49 @@ void GeluTanhMulBf16(const float* gate, const float* up, bf16* out, size_t n) {
   gelu_tanh_mul(gate, up, out, n);
 }
 
-void RotateHalves(const float* x, const float* cosine, const float* sine, float* out, size_t n) {
+// Turning (a, b) back is turning (b, a) on: the template says where in x a lies.
+template <bool back>
+HWY_INLINE void rotate_halves_by(const float* x, const float* cosine, const float* sine, float* out, size_t n) {
   const D d;
-  const size_t half = n / 2, lanes = hn::Lanes(d);
+  const size_t half = n / 2, at_a = back ? half : 0, at_b = half - at_a, lanes = hn::Lanes(d);
   for (size_t i = 0; i < half; i += lanes) {
     const size_t left = std::min(lanes, half - i);
     const bool whole = left == lanes;
-    const V a = whole ? load(d, x + i) : load_tail(d, x + i, left);
-    const V b = whole ? load(d, x + half + i) : load_tail(d, x + half + i, left);
+    const V a = whole ? load(d, x + at_a + i) : load_tail(d, x + at_a + i, left);
+    const V b = whole ? load(d, x + at_b + i) : load_tail(d, x + at_b + i, left);
     const V c = whole ? load(d, cosine + i) : load_tail(d, cosine + i, left);
     const V s = whole ? load(d, sine + i) : load_tail(d, sine + i, left);
-    const V first = hn::NegMulAdd(b, s, hn::Mul(a, c)), second = hn::MulAdd(a, s, hn::Mul(b, c));
+    const V turned_a = hn::NegMulAdd(b, s, hn::Mul(a, c)), turned_b = hn::MulAdd(a, s, hn::Mul(b, c));
     if (whole) {
-      store(d, first, out + i);
-      store(d, second, out + half + i);
+      store(d, turned_a, out + at_a + i);
+      store(d, turned_b, out + at_b + i);
     } else {
-      store_tail(d, first, out + i, left);
-      store_tail(d, second, out + half + i, left);
+      store_tail(d, turned_a, out + at_a + i, left);
+      store_tail(d, turned_b, out + at_b + i, left);
     }
   }
 }
+void RotateHalves(const float* x, const float* cosine, const float* sine, float* out, size_t n) {
+  rotate_halves_by<false>(x, cosine, sine, out, n);
+}
+void UnrotateHalves(const float* x, const float* cosine, const float* sine, float* out, size_t n) {
+  rotate_halves_by<true>(x, cosine, sine, out, n);
+}
 
-void RotateNeighbours(const float* x, const float* cosine, const float* sine, float* out, size_t n) {
+template <bool back>
+HWY_INLINE void rotate_neighbours_by(const float* x, const float* cosine, const float* sine, float* out, size_t n) {
+  constexpr size_t at_a = back ? 1 : 0, at_b = 1 - at_a;
   for (size_t i = 0; i < n / 2; ++i) {
-    const float a = x[2 * i], b = x[2 * i + 1];
-    out[2 * i] = a * cosine[i] - b * sine[i];
-    out[2 * i + 1] = a * sine[i] + b * cosine[i];
+    const float a = x[2 * i + at_a], b = x[2 * i + at_b];
+    out[2 * i + at_a] = a * cosine[i] - b * sine[i];
+    out[2 * i + at_b] = a * sine[i] + b * cosine[i];
   }
+}
+void RotateNeighbours(const float* x, const float* cosine, const float* sine, float* out, size_t n) {
+  rotate_neighbours_by<false>(x, cosine, sine, out, n);
+}
+void UnrotateNeighbours(const float* x, const float* cosine, const float* sine, float* out, size_t n) {
+  rotate_neighbours_by<true>(x, cosine, sine, out, n);
 }
 
 // Four rows at a time, so that each vector of x serves four rows; `count` is a constant so that the sums stay in
@@ -462,7 +478,9 @@ HWY_EXPORT(SiluMulBf16);
 HWY_EXPORT(GeluTanhMulF32);
 HWY_EXPORT(GeluTanhMulBf16);
 HWY_EXPORT(RotateHalves);
+HWY_EXPORT(UnrotateHalves);
 HWY_EXPORT(RotateNeighbours);
+HWY_EXPORT(UnrotateNeighbours);
 HWY_EXPORT(MatrixVectorsF32);
 HWY_EXPORT(MatrixVectorsBf16);
 HWY_EXPORT(PanelVectorsF32);
@@ -545,8 +563,14 @@ void gelu_tanh_mul(const float* gate, const float* up, bf16* out, size_t n) {
 void rotate_halves(const float* x, const float* cosine, const float* sine, float* out, size_t n) {
   HWY_DYNAMIC_DISPATCH(RotateHalves)(x, cosine, sine, out, n);
 }
+void unrotate_halves(const float* x, const float* cosine, const float* sine, float* out, size_t n) {
+  HWY_DYNAMIC_DISPATCH(UnrotateHalves)(x, cosine, sine, out, n);
+}
 void rotate_neighbours(const float* x, const float* cosine, const float* sine, float* out, size_t n) {
   HWY_DYNAMIC_DISPATCH(RotateNeighbours)(x, cosine, sine, out, n);
+}
+void unrotate_neighbours(const float* x, const float* cosine, const float* sine, float* out, size_t n) {
+  HWY_DYNAMIC_DISPATCH(UnrotateNeighbours)(x, cosine, sine, out, n);
 }
 void matrix_vectors(const float* w, size_t stride, const float* x, size_t count, float* out, size_t out_stride,
                     size_t rows, size_t k) {

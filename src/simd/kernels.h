@@ -67,8 +67,11 @@ void gelu_tanh_mul(const float* gate, const float* up, bf16* out, size_t n);
 // --- rotary position -------------------------------------------------------------------------------------------------
 // Rotates the n/2 pairs (x_i, x_{i+n/2}) by the angles whose cosines and sines are given [n/2]. out may be x.
 void rotate_halves(const float* x, const float* cosine, const float* sine, float* out, size_t n);
-// Rotates the n/2 pairs (x_2i, x_2i+1) in place.
+// Rotates the n/2 pairs (x_2i, x_2i+1).
 void rotate_neighbours(const float* x, const float* cosine, const float* sine, float* out, size_t n);
+// The same by the negative angles: back, which is also the gradient.
+void unrotate_halves(const float* x, const float* cosine, const float* sine, float* out, size_t n);
+void unrotate_neighbours(const float* x, const float* cosine, const float* sine, float* out, size_t n);
 
 // --- matrix times few vectors ----------------------------------------------------------------------------------------
 // out[m][r] = Σ_k w[r][k]·x[m][k] for r < rows, m < count ≤ kMaxVectors: a block of rows of y = x Wᵀ, bound by reading

@@ -1,5 +1,5 @@
 // The kernels of training: that they take any length and alignment, touch nothing outside, and do not depend on either.
-// Their accuracy is tested, on every instruction set, by tests/ops/{rms_norm,rope,gated,adamw}_test.cc.
+// Their accuracy is tested, on every instruction set, by tests/ops/{rms_norm,gated,adamw}_test.cc.
 #include "simd/gradients.h"
 
 #include <gtest/gtest.h>
@@ -76,13 +76,6 @@ TEST(SimdGradients, RmsNorm) {
       simd::rms_norm_backward_row(a, b, x, y, weighted ? z : nullptr, 1.25f, n);
     });
   }
-}
-
-TEST(SimdGradients, Rotations) {
-  expect_in_place<float>([](float* a, float* b, const float* x, const float* y, const float* z, size_t n) {
-    simd::unrotate_halves(x, y, z, a, n / 2 * 2);
-    simd::unrotate_neighbours(x, y, z, b, n / 2 * 2);
-  });
 }
 
 TEST(SimdGradients, Gates) {

@@ -353,20 +353,22 @@ TEST(Simd, Rotations) {
     const size_t half = c.n / 2;
     const auto xs = random_floats(c.n, 1 + c.n, c.scale), cosine = random_floats(half, 2),
                sine = random_floats(half, 3);
-    for (const bool neighbours : {false, true}) {
+    for (const auto turn :
+         {simd::rotate_halves, simd::rotate_neighbours, simd::unrotate_halves, simd::unrotate_neighbours}) {
+      const bool neighbours = turn == simd::rotate_neighbours || turn == simd::unrotate_neighbours;
+      const double sign = turn == simd::unrotate_halves || turn == simd::unrotate_neighbours ? -1 : 1;
       Array<float> x(xs, c.shift), out(std::vector<float>(c.n), c.shift), cos_array(cosine, 1), sin_array(sine, 3);
       std::vector<double> expected(c.n), tolerance(c.n);
       for (size_t i = 0; i < half; ++i) {
         const size_t a = neighbours ? 2 * i : i, b = neighbours ? 2 * i + 1 : half + i;
         const double xa = static_cast<double>(xs[a]), xb = static_cast<double>(xs[b]);
-        const double co = static_cast<double>(cosine[i]), si = static_cast<double>(sine[i]);
+        const double co = static_cast<double>(cosine[i]), si = sign * static_cast<double>(sine[i]);
         expected[a] = xa * co - xb * si;
         expected[b] = xa * si + xb * co;
         // Two products and a sum, one rounding each.
         tolerance[a] = 2.01 * kEpsF32 * (std::abs(xa * co) + std::abs(xb * si));
         tolerance[b] = 2.01 * kEpsF32 * (std::abs(xa * si) + std::abs(xb * co));
       }
-      const auto turn = neighbours ? simd::rotate_neighbours : simd::rotate_halves;
       turn(x.data(), cos_array.data(), sin_array.data(), out.data(), c.n);
       EXPECT_TRUE(close_each(out.values(), expected, tolerance));
       EXPECT_TRUE(out.guards_kept());
