@@ -1,5 +1,5 @@
 #include <cstring>
-#include <map>
+#include <type_traits>
 
 #include "base/check.h"
 #include "base/thread.h"
@@ -39,33 +39,21 @@ class Loader {
 
   // The tensors of a layer's attention beside q, k, v and W_O.
   void member(Member& member, int64_t layer, int64_t width) {
-    MemberWeights& w = member.weights;
-    const std::map<std::string, ops::Linear*> matrices = {
-        {"noise_q_proj.weight", &w.noise_query}, {"noise_k_proj.weight", &w.noise_key},
-        {"lambda_proj.weight", &w.lambda_proj},  {"alpha_proj.weight", &w.alpha},
-        {"gate_proj.weight", &w.gate},           {"q_down1.weight", &w.query_change[0].down},
-        {"q_up1.weight", &w.query_change[0].up}, {"q_down2.weight", &w.query_change[1].down},
-        {"q_up2.weight", &w.query_change[1].up}, {"k_down1.weight", &w.key_change[0].down},
-        {"k_up1.weight", &w.key_change[0].up},   {"k_down2.weight", &w.key_change[1].down},
-        {"k_up2.weight", &w.key_change[1].up}};
-    const std::map<std::string, const float**> vectors = {
-        {"lambda_q1", &w.lambda_q1}, {"lambda_k1", &w.lambda_k1},        {"lambda_q2", &w.lambda_q2},
-        {"lambda_k2", &w.lambda_k2}, {"lambda_logit", &w.lambda_logit},  {"lambda_gain", &w.lambda_gain},
-        {"sinks", &w.sinks},         {"groupnorm.weight", &w.head_norm}, {"prototypes", &w.prototypes},
-        {"basis_logits", &w.basis}};
     for (const attention::ExtraTensor& extra : attention::extra_tensors(member.family, member.shape, width)) {
       const Tensor* tensor = file_.find_extra(layer, extra.name);
       if (tensor == nullptr) {
         fail(ErrorCode::format, "{}: layer {}: the tensor self_attn.{} is missing, which attention '{}' needs",
              file_.path().string(), layer, extra.name, member.family.preset);
       }
-      const auto matrix = matrices.find(extra.name);
-      if (matrix != matrices.end()) {
-        plan(*matrix->second, *tensor, extra.shape, true);
-      } else {
-        model_.vectors.push_back(decode_vector(*tensor, extra.shape));
-        *vectors.at(extra.name) = model_.vectors.back().data();
-      }
+      MemberWeights::for_each(member.weights, [&](const char* name, auto& target) {
+        if (name != extra.name) return;
+        if constexpr (std::is_same_v<decltype(target), ops::Linear&>) {
+          plan(target, *tensor, extra.shape, true);
+        } else {
+          model_.vectors.push_back(decode_vector(*tensor, extra.shape));
+          target = model_.vectors.back().data();
+        }
+      });
     }
   }
 
@@ -198,13 +186,10 @@ int64_t Transformer::parameters() const {
                             &layer.feed_forward_norm, &layer.feed_forward_post_norm}) {
       total += static_cast<int64_t>(v->size());
     }
-    const MemberWeights& w = layer.attention.weights;
-    for (const ops::Linear* l : {&w.query, &w.key, &w.value, &w.noise_query, &w.noise_key, &w.lambda_proj, &w.alpha,
-                                 &w.gate, &layer.output, &layer.gate, &layer.up, &layer.down}) {
-      total += size(*l);
-    }
-    for (const LowRank* change : {w.query_change, w.query_change + 1, w.key_change, w.key_change + 1})
-      total += size(change->down) + size(change->up);
+    for (const ops::Linear* l : {&layer.output, &layer.gate, &layer.up, &layer.down}) total += size(*l);
+    MemberWeights::for_each(layer.attention.weights, [&](const char* /*name*/, const auto& tensor) {
+      if constexpr (std::is_same_v<decltype(tensor), const ops::Linear&>) total += size(tensor);
+    });
   }
   for (const Vector& vector : vectors) total += static_cast<int64_t>(vector.size());
   return total;

@@ -24,18 +24,54 @@ struct TypedBuffer {
 };
 
 // x W + (x A) B of one of two maps, whose W they share.
-struct LowRank {
-  ops::Linear down, up;
+template <class Product>
+struct LowRankChange {
+  Product down, up;
 };
 
-// Weights beside W_O; those that a member lacks are empty.
-struct MemberWeights {
-  ops::Linear query, key, value, noise_query, noise_key, lambda_proj, alpha, gate;
-  LowRank query_change[2], key_change[2];
-  const float *lambda_q1 = nullptr, *lambda_k1 = nullptr, *lambda_q2 = nullptr, *lambda_k2 = nullptr;  // [E]
-  const float *lambda_logit = nullptr, *lambda_gain = nullptr, *sinks = nullptr;                       // [O]
-  const float *head_norm = nullptr, *prototypes = nullptr, *basis = nullptr;  // [W], [O, R, E], [O, R]
+// The tensors of a layer's attention beside W_O, as operands of products and as numbers; those that a member lacks are
+// empty. In a file their names stand behind "self_attn.".
+template <class Product, class Numbers>
+struct AttentionTensors {
+  Product query, key, value, noise_query, noise_key, lambda_proj, alpha, gate;
+  LowRankChange<Product> query_change[2], key_change[2];
+  Numbers lambda_q1{}, lambda_k1{}, lambda_q2{}, lambda_k2{};  // [E]
+  Numbers lambda_logit{}, lambda_gain{}, sinks{};              // [O]
+  Numbers head_norm{}, prototypes{}, basis{};                  // [W], [O, R, E], [O, R]
+
+  // visit(name, tensor) for each of them.
+  template <class Tensors, class Visit>
+  static void for_each(Tensors& t, const Visit& visit) {
+    visit("q_proj.weight", t.query);
+    visit("k_proj.weight", t.key);
+    visit("v_proj.weight", t.value);
+    visit("noise_q_proj.weight", t.noise_query);
+    visit("noise_k_proj.weight", t.noise_key);
+    visit("lambda_proj.weight", t.lambda_proj);
+    visit("alpha_proj.weight", t.alpha);
+    visit("gate_proj.weight", t.gate);
+    visit("q_down1.weight", t.query_change[0].down);
+    visit("q_up1.weight", t.query_change[0].up);
+    visit("q_down2.weight", t.query_change[1].down);
+    visit("q_up2.weight", t.query_change[1].up);
+    visit("k_down1.weight", t.key_change[0].down);
+    visit("k_up1.weight", t.key_change[0].up);
+    visit("k_down2.weight", t.key_change[1].down);
+    visit("k_up2.weight", t.key_change[1].up);
+    visit("lambda_q1", t.lambda_q1);
+    visit("lambda_k1", t.lambda_k1);
+    visit("lambda_q2", t.lambda_q2);
+    visit("lambda_k2", t.lambda_k2);
+    visit("lambda_logit", t.lambda_logit);
+    visit("lambda_gain", t.lambda_gain);
+    visit("sinks", t.sinks);
+    visit("groupnorm.weight", t.head_norm);
+    visit("prototypes", t.prototypes);
+    visit("basis_logits", t.basis);
+  }
 };
+using LowRank = LowRankChange<ops::Linear>;
+using MemberWeights = AttentionTensors<ops::Linear, const float*>;
 
 inline bool present(const ops::Linear& linear) {
   return linear.is_packed() || linear.weight.data != nullptr;

@@ -41,7 +41,7 @@ void rotate(const Matrix& x, int64_t width, const StepRows& rows, const ops::Rop
 
 // Back through member_heads(): d_x += all of it.
 void TrainLayer::heads_backward(const Matrix& d_x, const Matrix& d_out, const Matrix& x, const Weight& weight,
-                                const Weight& noise, const Change* change, TypedBuffer* inner,
+                                const Weight& noise, const LowRankChange<Weight>* change, TypedBuffer* inner,
                                 LayerScratch& scratch) const {
   const int64_t own = weight.matrix().rows;
   const auto back = [&](const Matrix& d_y, const Weight& w) {

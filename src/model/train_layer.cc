@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <type_traits>
 
 #include "base/check.h"
 #include "base/thread.h"
@@ -31,64 +32,16 @@ TrainLayer::TrainLayer(const Config& config, int64_t layer, DType dtype,
   gate_ = weight("mlp.gate_proj.weight");
   up_ = weight("mlp.up_proj.weight");
   down_ = weight("mlp.down_proj.weight");
-  attention_.output = weight("self_attn.o_proj.weight");
-  attention_.head_norm = weight("self_attn.groupnorm.weight");
-  attention_.gate = weight("self_attn.gate_proj.weight");
-  find_attention(weight);
-  member_.weights = member_weights();
-}
-
-void TrainLayer::find_attention(const std::function<Weight(const std::string&)>& weight) {
-  Attention& a = attention_;
-  a.query = weight("self_attn.q_proj.weight");
-  a.key = weight("self_attn.k_proj.weight");
-  a.value = weight("self_attn.v_proj.weight");
-  a.noise_query = weight("self_attn.noise_q_proj.weight");
-  a.noise_key = weight("self_attn.noise_k_proj.weight");
-  for (int map = 0; map < 2; ++map) {
-    const std::string number = std::to_string(map + 1) + ".weight";
-    a.query_change[map] = {weight("self_attn.q_down" + number), weight("self_attn.q_up" + number)};
-    a.key_change[map] = {weight("self_attn.k_down" + number), weight("self_attn.k_up" + number)};
-  }
-  a.lambda_q1 = weight("self_attn.lambda_q1");
-  a.lambda_k1 = weight("self_attn.lambda_k1");
-  a.lambda_q2 = weight("self_attn.lambda_q2");
-  a.lambda_k2 = weight("self_attn.lambda_k2");
-  a.lambda_proj = weight("self_attn.lambda_proj.weight");
-  a.lambda_logit = weight("self_attn.lambda_logit");
-  a.lambda_gain = weight("self_attn.lambda_gain");
-  a.prototypes = weight("self_attn.prototypes");
-  a.alpha = weight("self_attn.alpha_proj.weight");
-  a.basis = weight("self_attn.basis_logits");
-  a.sinks = weight("self_attn.sinks");
-}
-
-MemberWeights TrainLayer::member_weights() const {
-  const Attention& a = attention_;
-  MemberWeights w;
-  w.query = a.query.linear();
-  w.key = a.key.linear();
-  w.value = a.value.linear();
-  w.noise_query = a.noise_query.linear();
-  w.noise_key = a.noise_key.linear();
-  w.lambda_proj = a.lambda_proj.linear();
-  w.alpha = a.alpha.linear();
-  w.gate = a.gate.linear();
-  for (int map = 0; map < 2; ++map) {
-    w.query_change[map] = {a.query_change[map].down.linear(), a.query_change[map].up.linear()};
-    w.key_change[map] = {a.key_change[map].down.linear(), a.key_change[map].up.linear()};
-  }
-  w.lambda_q1 = a.lambda_q1.value();
-  w.lambda_k1 = a.lambda_k1.value();
-  w.lambda_q2 = a.lambda_q2.value();
-  w.lambda_k2 = a.lambda_k2.value();
-  w.lambda_logit = a.lambda_logit.value();
-  w.lambda_gain = a.lambda_gain.value();
-  w.sinks = a.sinks.value();
-  w.head_norm = a.head_norm.value();
-  w.prototypes = a.prototypes.value();
-  w.basis = a.basis.value();
-  return w;
+  output_ = weight("self_attn.o_proj.weight");
+  const std::string attention = "self_attn.";
+  Attention::for_each(attention_, [&](const char* name, Weight& target) { target = weight(attention + name); });
+  MemberWeights::for_each(member_.weights, [&](const char* name, auto& target) {
+    if constexpr (std::is_same_v<decltype(target), ops::Linear&>) {
+      target = weight(attention + name).linear();
+    } else {
+      target = weight(attention + name).value();
+    }
+  });
 }
 
 void TrainLayer::norm(const Matrix& out, Buffer<float>& inverse_rms, const Matrix& x, const Weight& weight,
@@ -120,7 +73,7 @@ void TrainLayer::forward(const Matrix& hidden, LayerState& s, const StepRows& ro
   norm(x1, s.rms1, hidden, attention_norm_, rows);
   attend(x1, s, rows, rope, scratch);
   const Matrix written = as_matrix(scratch.written, count, width);
-  ops::linear_forward(written, s.mixed.get(dtype_, count, member_.shape.output_width()), attention_.output.linear());
+  ops::linear_forward(written, s.mixed.get(dtype_, count, member_.shape.output_width()), output_.linear());
   ops::add_rows(hidden, written);
 
   ops::copy_rows(as_matrix(s.middle, count, width), hidden);
@@ -152,7 +105,7 @@ void TrainLayer::backward(const Matrix& d_hidden, LayerState& s, const StepRows&
 
   const Matrix mixed = s.mixed.get(dtype_, count, member_.shape.output_width());
   const Matrix d_mixed = as_matrix(scratch.d_mixed, count, member_.shape.output_width());
-  linear_back(d_mixed, ops::Store::overwrite, d_hidden, mixed, attention_.output, scratch.rounded);
+  linear_back(d_mixed, ops::Store::overwrite, d_hidden, mixed, output_, scratch.rounded);
   attend_backward(d_x, d_mixed, s, rows, rope, scratch);
   ops::rms_norm_backward(d_hidden, attention_norm_.d_value(), scratch.norm, d_x, {s.rms1.data()},
                          as_matrix(s.input, count, width), attention_norm_.value());

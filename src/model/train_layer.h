@@ -77,18 +77,9 @@ class TrainLayer {
   double mean_lambda(const LayerState& state, const StepRows& rows) const;
 
  private:
-  struct Change {
-    Weight down, up;
-  };
   // The tensors of `member_`, with their gradients.
-  struct Attention {
-    Weight query, key, value, output, noise_query, noise_key, lambda_proj, alpha, gate;
-    Change query_change[2], key_change[2];
-    Weight lambda_q1, lambda_k1, lambda_q2, lambda_k2, lambda_logit, lambda_gain, sinks, head_norm, prototypes, basis;
-  };
+  using Attention = AttentionTensors<Weight, Weight>;
 
-  void find_attention(const std::function<Weight(const std::string&)>& weight);
-  MemberWeights member_weights() const;
   void norm(const Matrix& out, Buffer<float>& inverse_rms, const Matrix& x, const Weight& weight,
             const StepRows& rows) const;
   void linear_back(const Matrix& d_x, ops::Store store, const Matrix& d_y, const Matrix& x, const Weight& weight,
@@ -100,7 +91,8 @@ class TrainLayer {
                        const ops::RopeTable& rope, LayerScratch& scratch) const;
   void make_state(const Matrix& x, LayerState& s, const attention::SignedInputs& in) const;
   void heads_backward(const Matrix& d_x, const Matrix& d_out, const Matrix& x, const Weight& weight,
-                      const Weight& noise, const Change* change, TypedBuffer* inner, LayerScratch& scratch) const;
+                      const Weight& noise, const LowRankChange<Weight>* change, TypedBuffer* inner,
+                      LayerScratch& scratch) const;
   void lambda_backward(const Matrix& d_x, const Matrix& x, LayerState& s, LayerScratch& scratch) const;
   void state_backward(const Matrix& d_x, const Matrix& x, LayerState& s, const Matrix& d_content,
                       LayerScratch& scratch) const;
@@ -113,7 +105,7 @@ class TrainLayer {
   int64_t layer_;
   DType dtype_;
   Member member_;
-  Weight attention_norm_, feed_forward_norm_, gate_, up_, down_;
+  Weight attention_norm_, feed_forward_norm_, output_, gate_, up_, down_;
   Attention attention_;
 };
 
