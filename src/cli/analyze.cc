@@ -202,10 +202,7 @@ void add_analyze(CLI::App& app) {
       ->delimiter(',')
       ->type_name("NAME,…")
       ->group("Measures");
-  command->add_option("-o,--out", options->out, "folder for results.json and report.html")
-      ->required()
-      ->type_name("DIR")
-      ->group("Output");
+  add_result_folder(*command, options->out);
   add_seed(*command, *common);
   add_compute(*command, *common);
   add_output(*command, *common);

@@ -236,10 +236,7 @@ void add_needle(CLI::App& app) {
                    "split words by this known pattern in place of the one that the file names")
       ->type_name("NAME")
       ->group("Prompts");
-  command->add_option("-o,--out", options->out, "folder for results.json and report.html")
-      ->required()
-      ->type_name("DIR")
-      ->group("Output");
+  add_result_folder(*command, options->out);
   add_seed(*command, *common);
   add_compute(*command, *common);
   add_output(*command, *common);

@@ -10,6 +10,13 @@
 
 namespace unchain::cli {
 
+void add_result_folder(CLI::App& command, std::string& path) {
+  command.add_option("-o,--out", path, "folder for results.json and report.html")
+      ->required()
+      ->type_name("DIR")
+      ->group("Output");
+}
+
 void make_result_folder(const std::string& path) {
   std::error_code error;
   std::filesystem::create_directories(path, error);

@@ -5,6 +5,9 @@
 
 namespace unchain::cli {
 
+// The option -o, --out.
+void add_result_folder(CLI::App& command, std::string& path);
+
 // The folder, made if need be, into which both files can be written. Error: io.
 void make_result_folder(const std::string& path);
 
