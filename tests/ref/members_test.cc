@@ -21,16 +21,7 @@ constexpr double kEps = 1e-5;
 
 ref::FamilyShape shape(int64_t query_heads, int64_t key_heads, int64_t value_heads, int64_t e, int64_t w,
                        std::vector<ref::HeadPair> pairs) {
-  ref::FamilyShape s;
-  s.rows = kRows;
-  s.query_heads = query_heads;
-  s.key_heads = key_heads;
-  s.value_heads = value_heads;
-  s.head_dim = e;
-  s.value_dim = w;
-  s.scale = 1 / std::sqrt(static_cast<double>(e));
-  s.pairs = std::move(pairs);
-  return s;
+  return family_shape(kRows, query_heads, key_heads, value_heads, e, w, std::move(pairs));
 }
 
 double total(const Doubles& x) {

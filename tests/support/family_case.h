@@ -31,21 +31,27 @@ inline std::vector<int64_t> document_starts(int64_t rows, int64_t first_row, std
   return start;
 }
 
+inline ref::FamilyShape family_shape(int64_t rows, int64_t query_heads, int64_t key_heads, int64_t value_heads,
+                                     int64_t e, int64_t w, std::vector<ref::HeadPair> pairs) {
+  ref::FamilyShape s;
+  s.rows = rows;
+  s.query_heads = query_heads;
+  s.key_heads = key_heads;
+  s.value_heads = value_heads;
+  s.head_dim = e;
+  s.value_dim = w;
+  s.scale = 1 / std::sqrt(static_cast<double>(e));
+  s.pairs = std::move(pairs);
+  return s;
+}
+
 // Every layout, with widths of its own: keys E, values W (twice that of a plain head where the layout joins them).
 inline std::vector<FamilyCase> family_layouts(int64_t rows, int64_t first_row, int64_t window = 0) {
   const auto make = [&](const char* name, int64_t query_heads, int64_t key_heads, int64_t value_heads, int64_t e,
                         int64_t w, std::vector<ref::HeadPair> pairs) {
-    ref::FamilyShape s;
-    s.rows = rows;
+    ref::FamilyShape s = family_shape(rows, query_heads, key_heads, value_heads, e, w, std::move(pairs));
     s.first_row = first_row;
     s.window = window;
-    s.query_heads = query_heads;
-    s.key_heads = key_heads;
-    s.value_heads = value_heads;
-    s.head_dim = e;
-    s.value_dim = w;
-    s.scale = 1 / std::sqrt(static_cast<double>(e));
-    s.pairs = std::move(pairs);
     return FamilyCase{name, s};
   };
   return {make("plain", 4, 2, 2, 3, 2, ref::plain_layout(4, 2)),
