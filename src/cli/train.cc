@@ -40,23 +40,30 @@ void say(const std::string& text) {
   std::fprintf(stderr, "%s\n", text.c_str());
 }
 
-// The parameters of these sizes with another attention, beside those of the model itself.
-std::string beside(const model::Config& config, const attention::AttentionConfig& other, int64_t count) {
-  model::Config changed = config;
-  changed.attention = other;
-  const int64_t others = model::parameter_count(changed);
-  return fmt::format("{} ({:+.2f} %)", others, 100 * (static_cast<double>(count) / static_cast<double>(others) - 1));
-}
-
+// The parameters beside those of softmax attention with the same sizes; for a second map with queries and keys of its
+// own under both accountings: in place of half of the heads, or beside all of them.
 void describe_model(const model::Config& config) {
-  const int64_t count = model::parameter_count(config);
-  std::string text = fmt::format("{}: {} parameters", config.attention.preset, count);
-  if (!config.attention.is_softmax()) text += "; softmax " + beside(config, attention::preset("softmax"), count);
-  if (config.attention.noise == attention::NoiseMap::own_keys && !config.attention.low_rank_queries) {
-    attention::AttentionConfig other = config.attention;
-    const bool halved = other.accounting == attention::Accounting::halved;
+  const auto count = [&](const attention::AttentionConfig& attention) {
+    model::Config changed = config;
+    changed.attention = attention;
+    return model::parameter_count(changed);
+  };
+  const int64_t softmax = count(attention::preset("softmax"));
+  const auto more = [&](int64_t parameters) {
+    return 100 * (static_cast<double>(parameters) / static_cast<double>(softmax) - 1);
+  };
+  attention::AttentionConfig other = config.attention;
+  const bool own_keys = other.noise == attention::NoiseMap::own_keys;
+  const bool halved = own_keys && other.accounting == attention::Accounting::halved;
+  const char* names[] = {"heads halved", "a second group added"};
+  std::string text = config.attention.preset;
+  if (other.has_second_map()) text += fmt::format(" with {}", names[halved ? 0 : 1]);
+  text += fmt::format(": {} parameters", count(other));
+  if (!other.is_softmax()) text += fmt::format(", {:+.2f} % against softmax with {}", more(count(other)), softmax);
+  const bool can_halve = config.heads % 2 == 0 && config.kv_heads % 2 == 0;
+  if (own_keys && !other.low_rank_queries && (halved || can_halve)) {
     other.accounting = halved ? attention::Accounting::added : attention::Accounting::halved;
-    text += fmt::format("; with {} {}", halved ? "a second group added" : "heads halved", beside(config, other, count));
+    text += fmt::format("; with {} {}, {:+.2f} %", names[halved ? 1 : 0], count(other), more(count(other)));
   }
   say(text);
 }

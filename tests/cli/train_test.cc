@@ -105,6 +105,26 @@ TEST_F(CliTrain, EveryMemberTrainsAndResumesToTheSameBits) {
   }
 }
 
+// A second group of 4 query and 2 key heads of 8 numbers takes 1536 weights a layer from 32; λ has 32 in both.
+TEST_F(CliTrain, TellsTheParametersUnderBothAccountings) {
+  const auto begins = [&](const std::string& accounting, const std::string& kv_heads, const std::string& line) {
+    const RunResult result = run_program(
+        command(accounting + kv_heads,
+                {"--set", "model.attention.preset=diff_v1", "--set", "model.attention.accounting=" + accounting,
+                 "--set", "model.num_key_value_heads=" + kv_heads, "--set", "train.tokens=256"}));
+    EXPECT_EQ(result.status, 0) << result.err;
+    EXPECT_NE(result.err.find(line + "\n"), std::string::npos) << result.err;
+  };
+  begins("halved", "2",
+         "diff_v1 with heads halved: 35040 parameters, +0.18 % against softmax with 34976; with a second group added "
+         "38112, +8.97 %");
+  begins("added", "2",
+         "diff_v1 with a second group added: 38112 parameters, +8.97 % against softmax with 34976; with heads halved "
+         "35040, +0.18 %");
+  // One key head cannot be halved: 2·2·8·32 numbers fewer in the baseline, 5·8·32 a layer more.
+  begins("added", "1", "diff_v1 with a second group added: 36576 parameters, +7.73 % against softmax with 33952");
+}
+
 TEST_F(CliTrain, ASignalSavesAndTellsHowToGoOn) {
   ASSERT_EQ(run_program(command("whole", {"--set", "train.tokens=102400"})).status, 0);
   RunOptions options;
