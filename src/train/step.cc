@@ -25,7 +25,10 @@ std::vector<text::Batch> read_rows(text::Batches& batches, int64_t step, int64_t
 
 StepLoss accumulate(Learner& learner, text::Batches& batches, int64_t step, int64_t rows, int64_t micro_rows,
                     double share, dist::Comm& comm) {
-  const std::vector<text::Batch> mine = read_rows(batches, step, rows, micro_rows, comm);
+  return accumulate(learner, read_rows(batches, step, rows, micro_rows, comm), share, comm);
+}
+
+StepLoss accumulate(Learner& learner, std::span<const text::Batch> mine, double share, dist::Comm& comm) {
   double counts[] = {0, 0};  // text tokens, answer tokens
   for (const text::Batch& batch : mine) {
     counts[0] += static_cast<double>(batch.text_targets);

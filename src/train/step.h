@@ -1,6 +1,8 @@
 // One training step: rows, gradients over micro batches and ranks, one move of the optimizer.
 #pragma once
 
+#include <span>
+
 #include "dist/comm.h"
 #include "text/batches.h"
 #include "train/learner.h"
@@ -20,5 +22,7 @@ struct StepLoss {
 // Errors: numeric, usage: as the model's.
 StepLoss accumulate(Learner& learner, text::Batches& batches, int64_t step, int64_t rows, int64_t micro_rows,
                     double share, dist::Comm& comm);
+// The same for rows that are read already: the micro batches of this rank, perhaps none.
+StepLoss accumulate(Learner& learner, std::span<const text::Batch> mine, double share, dist::Comm& comm);
 
 }  // namespace unchain::train

@@ -1,15 +1,12 @@
-// The sums and messages of ranks. The test of several processes starts this program again under mpirun.
+// The sums and messages of ranks.
 #include "dist/comm.h"
 
 #include <gtest/gtest.h>
 
-#include <sys/wait.h>
-
-#include <cstdlib>
-#include <filesystem>
 #include <string>
 #include <vector>
 
+#include "support/mpirun.h"
 #include "unchain/error.h"
 
 namespace unchain::test {
@@ -55,23 +52,10 @@ TEST(CommRank, DISABLED_Aborts) {
   comm->barrier();  // never comes
 }
 
-int under_mpirun(const std::string& name) {
-  const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
-  const std::string command =
-      "mpirun --allow-run-as-root --oversubscribe -n 3 env -u GTEST_OUTPUT OMP_NUM_THREADS=1 '" + self +
-      "' --gtest_also_run_disabled_tests --gtest_filter=CommRank.DISABLED_" + name + " >/dev/null 2>&1";
-  const int status = std::system(command.c_str());
-  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-}
-
-bool has_mpirun() {
-  return std::system("mpirun --version >/dev/null 2>&1") == 0;
-}
-
 TEST(Comm, SeveralProcessesAddUpAndEndTogether) {
   if (!has_mpirun()) GTEST_SKIP() << "no mpirun on this machine";
-  EXPECT_EQ(under_mpirun("Works"), 0);
-  EXPECT_EQ(under_mpirun("Aborts"), 5);
+  EXPECT_EQ(under_mpirun(3, "CommRank.DISABLED_Works"), 0);
+  EXPECT_EQ(under_mpirun(3, "CommRank.DISABLED_Aborts"), 5);
 }
 
 }  // namespace
