@@ -1,4 +1,4 @@
-// The real models and the numbers that other implementations get from them.
+// What ./test fetches: the real models, with the numbers that other implementations get from them.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -12,15 +12,21 @@
 
 namespace unchain::test {
 
-// A suite derived from this is skipped without UNCHAIN_MODELS, a folder with the two GGUF files; with CI=true it fails.
+// For SetUp(): the folder that an environment variable names, of what ./test fetches. Where the variable is not set,
+// the test is skipped; with CI=true it fails.
+inline void find_fetched(std::filesystem::path& folder, const char* variable, const char* holds) {
+  const char* value = ::getenv(variable);
+  const char* ci = ::getenv("CI");
+  if (!value && ci && std::string(ci) == "true") FAIL() << variable << " is not set";
+  if (!value) GTEST_SKIP() << variable << " is not set: a folder with " << holds;
+  folder = value;
+}
+
+// A suite derived from this needs the two GGUF files.
 class Pretrained : public testing::Test {
  protected:
   void SetUp() override {
-    const char* folder = ::getenv("UNCHAIN_MODELS");
-    const char* ci = ::getenv("CI");
-    if (!folder && ci && std::string(ci) == "true") FAIL() << "UNCHAIN_MODELS is not set";
-    if (!folder) GTEST_SKIP() << "UNCHAIN_MODELS is not set: a folder with the two GGUF files";
-    models_ = folder;
+    find_fetched(models_, "UNCHAIN_MODELS", "the two GGUF files");
     const char* shared = ::getenv("UNCHAIN_SHARED");
     shared_ = shared ? std::filesystem::path(shared) : std::filesystem::path(UNCHAIN_SOURCE_DIR) / ".." / "shared";
   }
