@@ -54,6 +54,39 @@ def rounded(value):
     return float(f"{value:.8g}")
 
 
+def golden_of(model, seed):
+    """Logits, a loss and, computed in double, its gradients of a model on ids drawn from the seed."""
+    ids = torch.randint(
+        0, model.config.vocab_size, (LENGTH,), generator=torch.Generator().manual_seed(seed + 1000)
+    ).tolist()
+    single = model.eval()(torch.tensor([ids]), use_cache=False).logits[0].double()
+    with in_double():
+        model = model.double().eval()
+        exact = model(torch.tensor([ids]), use_cache=False).logits[0]
+        loss = torch.nn.functional.cross_entropy(exact[:-1], torch.tensor(ids[1:]))
+        loss.backward()
+    gradients = {
+        key: {"norm": rounded(p.grad.norm().item()), "first": [rounded(x) for x in p.grad.flatten()[:SHOWN].tolist()]}
+        for key, p in model.named_parameters()
+    }
+    difference = ((exact - single).abs().max() / exact.abs().max()).item()
+    print(f"nll {loss:.4f}, largest logit {exact.abs().max():.3f}, f32 differs by {difference:.1e}")
+    return {
+        "ids": ids,
+        "mean_nll": rounded(loss.item()),
+        "largest_logit": rounded(exact.abs().max().item()),
+        "logits": {str(p): [rounded(x) for x in exact[p].tolist()] for p in POSITIONS},
+        "gradients": gradients,
+        "seed": seed,
+        "stored": "F32",
+        "computed": "float64, RoPE angles float32; f32_difference: of the plain f32 forward, by the largest logit",
+        "f32_difference": float(f"{difference:.2g}"),
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+        "python": platform.python_version(),
+    }
+
+
 def make(name, seed):
     folder = OUT / name
     shutil.rmtree(folder, ignore_errors=True)
@@ -71,34 +104,8 @@ def make(name, seed):
         if not (key == "lm_head.weight" and config.tie_word_embeddings)
     }
     safetensors.torch.save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    ids = torch.randint(0, VOCABULARY, (LENGTH,), generator=torch.Generator().manual_seed(seed + 1000)).tolist()
-    single = model.eval()(torch.tensor([ids]), use_cache=False).logits[0].double()
-    with in_double():
-        model = model.double().eval()
-        exact = model(torch.tensor([ids]), use_cache=False).logits[0]
-        loss = torch.nn.functional.cross_entropy(exact[:-1], torch.tensor(ids[1:]))
-        loss.backward()
-    gradients = {
-        key: {"norm": rounded(p.grad.norm().item()), "first": [rounded(x) for x in p.grad.flatten()[:SHOWN].tolist()]}
-        for key, p in model.named_parameters()
-    }
-    difference = ((exact - single).abs().max() / exact.abs().max()).item()
-    golden = {
-        "ids": ids,
-        "mean_nll": rounded(loss.item()),
-        "largest_logit": rounded(exact.abs().max().item()),
-        "logits": {str(p): [rounded(x) for x in exact[p].tolist()] for p in POSITIONS},
-        "gradients": gradients,
-        "seed": seed,
-        "stored": "F32",
-        "computed": "float64, RoPE angles float32; f32_difference: of the plain f32 forward, by the largest logit",
-        "f32_difference": float(f"{difference:.2g}"),
-        "torch": torch.__version__,
-        "transformers": transformers.__version__,
-        "python": platform.python_version(),
-    }
-    (folder / "golden.json").write_text(json.dumps(golden, indent=1) + "\n")
-    print(f"{name}: nll {loss:.4f}, largest logit {exact.abs().max():.3f}, f32 differs by {difference:.1e}")
+    print(name, end=": ")
+    (folder / "golden.json").write_text(json.dumps(golden_of(model, seed), indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -39,7 +39,7 @@ TEST(DiffLlama, GradientsAreThoseOfTransformers) {
       for (size_t i = 0; i < first.size(); ++i) EXPECT_NEAR(static_cast<double>(p.gradient[i]), first[i], 1e-4 * norm);
     }
   }
-  EXPECT_EQ(cases, 2);
+  EXPECT_EQ(cases, 3);
 }
 
 }  // namespace
