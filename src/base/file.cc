@@ -85,6 +85,7 @@ AtomicFile::AtomicFile(const std::filesystem::path& path) : path_(path) {
          std::filesystem::is_directory(status) ? "a directory" : "a device or pipe");
   }
   temporary_ = unfinished(path, "tmp");
+  const auto hold = hold_new_files();
   descriptor_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (descriptor_ < 0) {
     const int error = errno;
@@ -147,6 +148,11 @@ std::filesystem::path unfinished(const std::filesystem::path& path, std::string_
   std::filesystem::path result = path.has_filename() ? path : path.parent_path();
   result += fmt::format(".{}.{}", ::getpid(), kind);
   return result;
+}
+
+std::unique_lock<std::mutex> hold_new_files() {
+  static std::mutex& mutex = *new std::mutex;  // never destroyed: a process that ends may hold it
+  return std::unique_lock(mutex);
 }
 
 void remove_unfinished(const std::filesystem::path& path) noexcept {

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <filesystem>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
@@ -57,6 +58,10 @@ class AtomicFile {
 
 // PATH.PID.KIND: the name, beside `path`, of what this process has not finished of it. A slash at the end is ignored.
 std::filesystem::path unfinished(const std::filesystem::path& path, std::string_view kind);
+
+// To be held while an unfinished file or folder comes into being (AtomicFile does). Who is about to end the process
+// holds it for good: then nothing new appears behind its back, and what is there can be removed.
+std::unique_lock<std::mutex> hold_new_files();
 
 // Removes all files and folders PATH.PID.… of this process. May run while other threads write them, whose next step
 // then fails.

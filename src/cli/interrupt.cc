@@ -46,6 +46,7 @@ void wait_for(sigset_t signals) {
   }
   watch().ending = true;
   const std::lock_guard lock(watch().mutex);  // until the end: see hold_interrupts()
+  const auto no_more = hold_new_files();
   for (const std::filesystem::path& output : watch().outputs) remove_unfinished(output);
   end_by(signal);
 }

@@ -141,7 +141,10 @@ SaveResult save_folder(const ModelFile& file, const std::filesystem::path& folde
   make_parent(folder);
   // Everything goes to a folder beside it, which takes the name when it is complete.
   const std::filesystem::path building = unfinished(folder, "incomplete");
-  std::filesystem::create_directory(building);
+  {
+    const auto hold = hold_new_files();
+    std::filesystem::create_directory(building);
+  }
   try {
     const std::vector<Tensor> tensors = convert_tensors(file, FileKind::hugging_face, options);
     const nlohmann::json config = config_for(file, torch_name(main_type(tensors)));

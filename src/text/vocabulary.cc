@@ -137,7 +137,10 @@ void write_vocabulary(const fs::path& folder, const std::string& model) {
                                          {"legacy", false}};
   const fs::path building = unfinished(folder, "incomplete");
   std::error_code error;
-  fs::create_directories(building, error);
+  {
+    const auto hold = hold_new_files();
+    fs::create_directories(building, error);
+  }
   if (error) fail(ErrorCode::io, "{}: cannot be made: {}", building.string(), error.message());
   try {
     write_text(building / "tokenizer.model", model);

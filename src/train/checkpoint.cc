@@ -43,7 +43,10 @@ void remove_folder(const fs::path& folder) {
 // Lets `write` fill a folder beside `folder`, which takes the name when it is complete.
 void write_folder(const fs::path& folder, const std::function<void(const fs::path&)>& write) {
   const fs::path building = unfinished(folder, "incomplete");
-  make_folders(building);
+  {
+    const auto hold = hold_new_files();
+    make_folders(building);
+  }
   std::error_code error;
   try {
     write(building);
