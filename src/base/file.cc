@@ -155,6 +155,15 @@ std::unique_lock<std::mutex> hold_new_files() {
   return std::unique_lock(mutex);
 }
 
+std::filesystem::path make_unfinished_folder(const std::filesystem::path& folder) {
+  std::filesystem::path building = unfinished(folder, "incomplete");
+  const auto hold = hold_new_files();
+  std::error_code error;
+  std::filesystem::create_directories(building, error);
+  if (error) fail(ErrorCode::io, "{}: cannot be made: {}", building.string(), error.message());
+  return building;
+}
+
 void remove_unfinished(const std::filesystem::path& path) noexcept {
   try {
     const std::filesystem::path pattern = unfinished(path, ""), removed = unfinished(path, "removed");

@@ -59,9 +59,13 @@ class AtomicFile {
 // PATH.PID.KIND: the name, beside `path`, of what this process has not finished of it. A slash at the end is ignored.
 std::filesystem::path unfinished(const std::filesystem::path& path, std::string_view kind);
 
-// To be held while an unfinished file or folder comes into being (AtomicFile does). Who is about to end the process
+// Held while an unfinished file or folder comes into being. Who is about to end the process
 // holds it for good: then nothing new appears behind its back, and what is there can be removed.
 std::unique_lock<std::mutex> hold_new_files();
+
+// The new, empty folder unfinished(folder, "incomplete"), in which what `folder` is to hold is written before it takes
+// that name; missing folders above it are made. Error: io.
+std::filesystem::path make_unfinished_folder(const std::filesystem::path& folder);
 
 // Removes all files and folders PATH.PID.… of this process. May run while other threads write them, whose next step
 // then fails.

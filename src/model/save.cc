@@ -140,11 +140,7 @@ SaveResult save_folder(const ModelFile& file, const std::filesystem::path& folde
   }
   make_parent(folder);
   // Everything goes to a folder beside it, which takes the name when it is complete.
-  const std::filesystem::path building = unfinished(folder, "incomplete");
-  {
-    const auto hold = hold_new_files();
-    std::filesystem::create_directory(building);
-  }
+  const std::filesystem::path building = make_unfinished_folder(folder);
   try {
     const std::vector<Tensor> tensors = convert_tensors(file, FileKind::hugging_face, options);
     const nlohmann::json config = config_for(file, torch_name(main_type(tensors)));

@@ -11,7 +11,6 @@ namespace unchain::study {
 namespace {
 
 using nlohmann::json;
-using nlohmann::ordered_json;
 
 constexpr const char* kDocs = "docs/study.md";
 

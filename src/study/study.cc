@@ -41,7 +41,7 @@ ordered_json to_json(const eval::NeedleOptions& needle) {
 std::string key_of(const train::RunConfig& config, const eval::NeedleOptions& needle) {
   ordered_json described = train::to_json(config);
   for (const char* key : {"train", "valid", "vocabulary"}) described["data"].erase(key);
-  for (const char* key : {"recompute", "evaluate_every", "save_every", "keep"}) described["train"].erase(key);
+  for (const std::string_view key : train::kKeysWithoutEffect) described["train"].erase(std::string(key));
   uint64_t hash = hash_bytes(described.dump() + to_json(needle).dump());
   for (const auto* files : {&config.data.train, &config.data.valid})
     for (const std::string& file : *files) hash = hash_file(file, hash);

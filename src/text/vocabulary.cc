@@ -135,13 +135,8 @@ void write_vocabulary(const fs::path& folder, const std::string& model) {
                                          {"add_prefix_space", false},
                                          {"clean_up_tokenization_spaces", false},
                                          {"legacy", false}};
-  const fs::path building = unfinished(folder, "incomplete");
+  const fs::path building = make_unfinished_folder(folder);
   std::error_code error;
-  {
-    const auto hold = hold_new_files();
-    fs::create_directories(building, error);
-  }
-  if (error) fail(ErrorCode::io, "{}: cannot be made: {}", building.string(), error.message());
   try {
     write_text(building / "tokenizer.model", model);
     write_text(building / "tokenizer_config.json", config.dump(2) + "\n");

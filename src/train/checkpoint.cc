@@ -25,12 +25,6 @@ Tensor view(const std::string& name, const Shape& shape, std::span<const float> 
   return {name, DType::f32, shape, std::as_bytes(values), nullptr};
 }
 
-void make_folders(const fs::path& path) {
-  std::error_code error;
-  fs::create_directories(path, error);
-  if (error) fail(ErrorCode::io, "{}: cannot be made: {}", path.string(), error.message());
-}
-
 // Removes a folder that is in place: never seen half removed under its name.
 void remove_folder(const fs::path& folder) {
   const fs::path removed = unfinished(folder, "removed");
@@ -42,11 +36,7 @@ void remove_folder(const fs::path& folder) {
 
 // Lets `write` fill a folder beside `folder`, which takes the name when it is complete.
 void write_folder(const fs::path& folder, const std::function<void(const fs::path&)>& write) {
-  const fs::path building = unfinished(folder, "incomplete");
-  {
-    const auto hold = hold_new_files();
-    make_folders(building);
-  }
+  const fs::path building = make_unfinished_folder(folder);
   std::error_code error;
   try {
     write(building);

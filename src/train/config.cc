@@ -269,9 +269,8 @@ std::string first_difference(const ordered_json& a, const ordered_json& b) {
   for (const json* side : {&left, &right})
     for (const auto& [key, value] : side->items()) keys.insert(key);
   for (const std::string& key : keys) {
-    static const std::set<std::string> kFree = {"/train/recompute", "/train/evaluate_every", "/train/save_every",
-                                                "/train/keep"};
-    if (kFree.contains(key)) continue;
+    const auto is_key = [&](std::string_view free) { return key == fmt::format("/train/{}", free); };
+    if (std::ranges::any_of(kKeysWithoutEffect, is_key)) continue;
     const auto l = left.find(key), r = right.find(key);
     if (l != left.end() && r != right.end() && *l == *r) continue;
     std::string name = key.substr(1);

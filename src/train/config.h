@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace unchain::train {
@@ -70,8 +71,11 @@ void check_keys(const nlohmann::json& object, const std::string& section, const 
 // Every key with its value.
 nlohmann::ordered_json to_json(const RunConfig& config);
 
-// The first key ("train.clip") in which two resolved configurations differ; empty if they agree. Keys that change no
-// weight are left out: recompute, evaluate_every, save_every, keep.
+// Keys of `train` that change no weight of the run.
+inline constexpr std::string_view kKeysWithoutEffect[] = {"recompute", "evaluate_every", "save_every", "keep"};
+
+// The first key ("train.clip") in which two resolved configurations differ; empty if they agree. Keys without
+// effect are left out.
 std::string first_difference(const nlohmann::ordered_json& a, const nlohmann::ordered_json& b);
 
 }  // namespace unchain::train

@@ -28,6 +28,12 @@ class Cli : public testing::Test {
   TemporaryFolder own_;
 };
 
+// The section `model` of a configuration whose runs take a second.
+inline nlohmann::json small_model() {
+  return {{"hidden_size", 32},        {"intermediate_size", 64},  {"num_hidden_layers", 2},
+          {"num_attention_heads", 4}, {"num_key_value_heads", 2}, {"tie_word_embeddings", true}};
+}
+
 inline void expect_keys(const nlohmann::json& object, std::initializer_list<const char*> keys) {
   for (const char* key : keys)
     EXPECT_TRUE(object.contains(key)) << key << " is not in " << object.dump().substr(0, 400);

@@ -19,13 +19,7 @@ class CliTrain : public Cli {
   void SetUp() override {
     const std::string vocabulary = UNCHAIN_TEST_DATA "/vocabulary";
     const json config = {
-        {"model",
-         {{"hidden_size", 32},
-          {"intermediate_size", 64},
-          {"num_hidden_layers", 2},
-          {"num_attention_heads", 4},
-          {"num_key_value_heads", 2},
-          {"tie_word_embeddings", true}}},
+        {"model", small_model()},
         {"data",
          {{"train", vocabulary + "/text.txt"}, {"valid", vocabulary + "/text.txt"}, {"vocabulary", vocabulary}}},
         {"train",
