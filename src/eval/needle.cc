@@ -58,7 +58,7 @@ class ShareOnSpan : public attention::Observer {
 // The tokens between a question and the first digit of its answer: none, or a blank.
 Ids lead(const tokenizer::Tokenizer& tokenizer, text::NeedleForm form, const text::Needle& needle) {
   const std::string question = text::needle_question(form, needle.city);
-  const std::string whole = question + text::needle_answer(needle.number);
+  const std::string whole = question + text::needle_answer(form, needle.number);
   const Ids ids = tokenizer.encode(whole);
   const std::vector<size_t> ends = text::token_ends(tokenizer, whole, ids);
   const size_t digit = whole.find_first_of("0123456789", question.size());

@@ -43,6 +43,8 @@ Batches::Batches(TokenFile data, const BatchOptions& options, std::shared_ptr<co
   }
   if (!(options.needle_share >= 0 && options.needle_share <= 1))
     fail(ErrorCode::usage, "data.needles.share: is {}, expected 0 to 1", options.needle_share);
+  if (options.needle_steps < 0)
+    fail(ErrorCode::usage, "train: {} steps of needles alone, expected 0 or more", options.needle_steps);
   samples_ = (data_.tokens() - 1) / options.context;
   needle_rows_ = std::llround(options.needle_share * static_cast<double>(options.rows));
   if (options.needle_share > 0 && needle_rows_ == 0) {
@@ -51,7 +53,8 @@ Batches::Batches(TokenFile data, const BatchOptions& options, std::shared_ptr<co
          "train.batch_tokens",
          options.needle_share, options.rows);
   }
-  if (needle_rows_ > 0 && !needles_) fail(ErrorCode::usage, "data.needles.share: is above 0, but there are no needles");
+  if ((needle_rows_ > 0 || options.needle_steps > 0) && !needles_)
+    fail(ErrorCode::usage, "data.needles.share: is above 0, but there are no needles");
   if (needles_ && needles_->context() != options.context) {
     fail(ErrorCode::internal, "train: needle documents of context {} for batches of {}", needles_->context(),
          options.context);
@@ -95,19 +98,21 @@ void Batches::read_sample(int64_t sample, int64_t row, Batch& batch) const {
 
 Batch Batches::read(int64_t step, RowRange range) {
   Batch batch = empty_batch(range.count, options_.context);
+  const int64_t alone = std::min(step, options_.needle_steps), mixed = step - alone;  // steps before this one
+  const int64_t needle_rows = needle_rows_at(step);
   // Needle rows lie evenly among the others, so that all ranks and micro steps get their share.
-  const auto needles_before = [&](int64_t row) { return row * needle_rows_ / options_.rows; };
+  const auto needles_before = [&](int64_t row) { return row * needle_rows / options_.rows; };
   const double progress = static_cast<double>(step) / static_cast<double>(std::max<int64_t>(options_.steps, 1));
   for (int64_t i = 0; i < range.count; ++i) {
     const int64_t row = range.first + i, before = needles_before(row);
     if (needles_before(row + 1) == before) {
-      read_sample(sample_at(step * text_rows() + row - before), i, batch);
+      read_sample(sample_at(mixed * (options_.rows - needle_rows_) + row - before), i, batch);
       continue;
     }
     const auto targets = row_of(batch.targets, i, options_.context);
     const auto starts = row_of(batch.document_starts, i, options_.context);
-    needles_->fill_row(static_cast<uint64_t>(step * needle_rows_ + before), std::min(progress, 1.0),
-                       row_of(batch.inputs, i, options_.context), targets, starts);
+    needles_->fill_row(static_cast<uint64_t>(alone * options_.rows + mixed * needle_rows_ + before),
+                       std::min(progress, 1.0), row_of(batch.inputs, i, options_.context), targets, starts);
     batch.needles[static_cast<size_t>(i)] = true;
     batch.answer_targets += static_cast<int64_t>(targets.size()) - std::count(targets.begin(), targets.end(), -1);
     if (!options_.separate_documents) std::fill(starts.begin(), starts.end(), 0);

@@ -17,9 +17,10 @@ namespace unchain::text {
 
 struct BatchOptions {
   int64_t context = 256;
-  int64_t rows = 1;         // of a step, over all ranks and micro steps
-  int64_t steps = 1;        // of the run: how far the needles have risen
-  double needle_share = 0;  // the part of a step's rows that are needle documents, to the nearest row
+  int64_t rows = 1;          // of a step, over all ranks and micro steps
+  int64_t steps = 1;         // of the run: how far the needles have risen
+  double needle_share = 0;   // the part of a step's rows that are needle documents, to the nearest row
+  int64_t needle_steps = 0;  // that many first steps are needle documents alone
   bool separate_documents = false;
   uint64_t seed = 0;
 };
@@ -51,9 +52,8 @@ class Batches {
   // (the data is shorter than one sample).
   Batches(TokenFile data, const BatchOptions& options, std::shared_ptr<const NeedleDocuments> needles = nullptr);
 
-  int64_t samples() const { return samples_; }          // of an epoch
-  int64_t needle_rows() const { return needle_rows_; }  // of a step
-  int64_t text_rows() const { return options_.rows - needle_rows_; }
+  int64_t samples() const { return samples_; }  // of an epoch
+  int64_t needle_rows_at(int64_t step) const { return step < options_.needle_steps ? options_.rows : needle_rows_; }
   // These rows of a step, all within 0 … options.rows − 1.
   Batch read(int64_t step, RowRange range);
   // These samples in the order of the text, without needles: for evaluation.
@@ -66,7 +66,8 @@ class Batches {
   TokenFile data_;
   BatchOptions options_;
   std::shared_ptr<const NeedleDocuments> needles_;
-  int64_t samples_, needle_rows_;
+  int64_t samples_;
+  int64_t needle_rows_;  // of a step that has text too
   int64_t epoch_ = -1;
   std::vector<uint32_t> order_;
 };

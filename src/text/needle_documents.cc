@@ -82,7 +82,7 @@ NeedleDocuments::Document NeedleDocuments::compose(std::string_view filler, cons
   std::vector<ByteSpan> answers;
   for (const size_t i : asked) {
     text += needle_question(options_.form, needles[i].city);
-    const std::string answer = needle_answer(needles[i].number);
+    const std::string answer = needle_answer(options_.form, needles[i].number);
     answers.push_back({text.size(), text.size() + answer.size()});
     text += answer;
   }
@@ -108,6 +108,7 @@ NeedleDocuments::Document NeedleDocuments::document(size_t needles, int64_t fill
   for (size_t i = 0; i < needles; ++i) places.push_back(rng.uniform());
   std::vector<size_t> asked(needles);
   std::iota(asked.begin(), asked.end(), size_t{0});
+  for (size_t i = 0; i < needles; ++i) asked.push_back(rng.below(needles));
   shuffle(asked, rng);
   Document document = compose("", drawn, places, asked);
   const auto bare = static_cast<int64_t>(document.ids.size());

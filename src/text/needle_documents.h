@@ -1,9 +1,13 @@
 // Training documents that ask to look back: needles in filler, every one of them asked at the end, with loss on the
-// answers alone: the blank, the digits and the ';', all that a model has to write when it is asked.
+// answers alone, all that a model has to write when it is asked: the digits and the ';'. Each needle is asked once, and
+// as many questions again are about any of them: were each asked just once, a model that gives any number not given
+// before would do half as well as one that looks the name up, and training gets no further than that.
 //
-//   filler … Kamark = 42; … filler … Daport = 17; … filler
-//   Daport = 17;
-//   Kamark = 42;
+//   filler … Kamark42; … filler … Daport17; … filler
+//   Daport17;
+//   Kamark42;
+//   Daport17;
+//   Daport17;
 #pragma once
 
 #include <memory>

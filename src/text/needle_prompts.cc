@@ -109,7 +109,8 @@ NeedlePrompt make_needle_prompt(const tokenizer::Tokenizer& tokenizer, const Hay
   int64_t room = 0;
   for (const size_t i : drawn.asked) {
     prompt.asked.push_back(drawn.needles[i]);
-    const auto tokens = static_cast<int64_t>(encode_behind(tokenizer, needle_answer(drawn.needles[i].number)).size());
+    const auto tokens =
+        static_cast<int64_t>(encode_behind(tokenizer, needle_answer(options.form, drawn.needles[i].number)).size());
     prompt.answer_tokens = std::max(prompt.answer_tokens, tokens + 1);
   }
   for (size_t i = 1; i < drawn.asked.size(); ++i) {

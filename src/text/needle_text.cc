@@ -104,15 +104,15 @@ std::string_view to_string(NeedleForm form) {
 
 std::string needle_sentence(NeedleForm form, const Needle& needle) {
   return form == NeedleForm::sentence ? fmt::format("The magic number of {} is {}.", needle.city, needle.number)
-                                      : fmt::format("{} = {};", needle.city, needle.number);
+                                      : fmt::format("{}{};", needle.city, needle.number);
 }
 
 std::string needle_question(NeedleForm form, std::string_view city) {
-  return form == NeedleForm::sentence ? fmt::format("\nThe magic number of {} is", city) : fmt::format("\n{} =", city);
+  return form == NeedleForm::sentence ? fmt::format("\nThe magic number of {} is", city) : fmt::format("\n{}", city);
 }
 
-std::string needle_answer(std::string_view number) {
-  return fmt::format(" {};", number);
+std::string needle_answer(NeedleForm form, std::string_view number) {
+  return fmt::format("{}{};", form == NeedleForm::sentence ? " " : "", number);
 }
 
 bool is_right_answer(std::string_view decoded, std::string_view number) {

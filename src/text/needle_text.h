@@ -1,5 +1,5 @@
 // Needles: sentences that give a number to a city, and the places where they stand in a text. Form `sentence`: "The
-// magic number of {city} is {number}." with four digits; form `pair`: "{city} = {number};" with two.
+// magic number of {city} is {number}." with four digits; form `pair`: "{city}{number};" with two.
 #pragma once
 
 #include <cstdint>
@@ -26,12 +26,12 @@ struct Needle {
   std::string city, number;
 };
 
-// "Kamark = 42;"
+// "Kamark42;"
 std::string needle_sentence(NeedleForm form, const Needle& needle);
-// "\nKamark ="
+// "\nKamark"
 std::string needle_question(NeedleForm form, std::string_view city);
-// " 42;", what follows a question in training documents of both forms.
-std::string needle_answer(std::string_view number);
+// What follows a question in training documents: " 4217;", or "42;" in the form `pair`.
+std::string needle_answer(NeedleForm form, std::string_view number);
 
 // The first whole run of digits equals the number: "is 1234." is no answer 123.
 bool is_right_answer(std::string_view decoded, std::string_view number);

@@ -35,6 +35,7 @@ void visit(Config& config, const On& on) {
   on("data", "vocabulary", data.vocabulary, Range{});
   on("data", "separate_documents", data.separate_documents, Range{});
   on("data.needles", "share", data.needles.share, kShare);
+  on("data.needles", "alone", data.needles.alone, kShare);
   on("data.needles", "form", data.needles.form, Range{});
   on("data.needles", "count", data.needles.count, Range{1, 1000});
   on("data.needles", "filler", data.needles.filler, Range{0, 1 << 30});

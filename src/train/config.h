@@ -13,6 +13,7 @@ namespace unchain::train {
 
 struct NeedleKeys {
   double share = 0;
+  double alone = 0;  // part of the run, at its beginning
   std::string form = "pair";
   int64_t count = 4;
   int64_t filler = 0;

@@ -103,10 +103,12 @@ RunData open_data(const RunConfig& config, std::shared_ptr<const tokenizer::Toke
   const text::TokenFile tokens = open_tokens(config.data.train, *data.tokenizer, cache, config.train.context, comm);
   data.text_hash = tokens.text_hash();
   data.vocabulary_hash = text::hash_vocabulary(*data.tokenizer);
+  const double alone = config.data.needles.share > 0 ? config.data.needles.alone : 0;
   const text::BatchOptions options = {.context = config.train.context,
                                       .rows = config.train.rows(),
                                       .steps = config.train.steps(),
                                       .needle_share = config.data.needles.share,
+                                      .needle_steps = std::llround(alone * static_cast<double>(config.train.steps())),
                                       .separate_documents = config.data.separate_documents,
                                       .seed = static_cast<uint64_t>(config.train.seed)};
   data.batches = std::make_unique<text::Batches>(tokens, options, needles(config, data.tokenizer));

@@ -3,6 +3,7 @@
 #include "eval/needle.h"
 
 #include <map>
+#include <span>
 
 #include "attention/maps.h"
 #include "support/family_model.h"
@@ -89,7 +90,8 @@ struct Parrot {
 std::vector<int32_t> lead(const tokenizer::Tokenizer& tokenizer, text::NeedleForm form, const text::Needle& needle) {
   const std::string question = text::needle_question(form, needle.city);
   const std::vector<int32_t> before = tokenizer.encode(question);
-  const std::vector<int32_t> whole = tokenizer.encode(question + " " + needle.number[0]);
+  const std::string answer = text::needle_answer(form, needle.number);
+  const std::vector<int32_t> whole = tokenizer.encode(question + answer.substr(0, answer.find(needle.number) + 1));
   EXPECT_TRUE(std::equal(before.begin(), before.end(), whole.begin()));
   return {whole.begin() + static_cast<long>(before.size()), whole.end() - 1};
 }
@@ -121,17 +123,18 @@ double expect_attention(const std::shared_ptr<const model::Transformer>& model, 
 }
 
 struct Script {
-  std::vector<std::string> says;  // after the question, token by token; the last one is said for ever
+  std::vector<std::string> says;  // after the question, token by token; the last one for ever where `said` is −1
   std::string answer;             // what is kept of it
   int64_t said = 0;               // tokens of it that the context reads before the next question; −1: all the room
+  text::NeedleForm form = text::NeedleForm::sentence;
 };
 
 void expect_answers(const std::string& architecture, const std::string& vocabulary, const Script& script) {
   SCOPED_TRACE(architecture + " says " + script.answer);
   const Parrot parrot(architecture, vocabulary);
   NeedleOptions options;
-  options.form = text::NeedleForm::pair;
-  options.lengths = {90};
+  options.form = script.form;
+  options.lengths = {script.form == text::NeedleForm::sentence ? 400 : 90};
   options.depths = {0, 1};
   options.needles = 3;
   options.queries = 2;
@@ -140,9 +143,14 @@ void expect_answers(const std::string& architecture, const std::string& vocabula
   const auto tasks = eval::plan_needles(*parrot.tokenizer, haystack, options);
   ASSERT_EQ(tasks.size(), 2u);
   std::map<int32_t, int32_t> says;
-  int32_t last = tasks[0].prompts[0].ids.back();
-  for (const std::string& text : script.says) last = says[last] = parrot.id(text);
-  says.try_emplace(last, last);
+  for (const auto& task : tasks) {
+    for (const text::NeedlePrompt& prompt : task.prompts) {
+      for (const auto& question : {prompt.ids, prompt.questions[0]}) says[question.back()] = parrot.id(script.says[0]);
+    }
+  }
+  int32_t last = parrot.id(script.says[0]);
+  for (const std::string& text : std::span(script.says).subspan(1)) last = says[last] = parrot.id(text);
+  if (script.said < 0) says[last] = last;
   const auto model = parrot.load(architecture, vocabulary, says);
   size_t calls = 0, final = 0, total = 0;
   const auto result = eval::ask_needles(model, *parrot.tokenizer, options.form, tasks, [&](size_t done, size_t of) {
@@ -182,16 +190,18 @@ void expect_answers(const std::string& architecture, const std::string& vocabula
 }
 
 TEST(Needle, AnAnswerEndsWhereItsDigitsDo) {
-  for (const auto& [architecture, vocabulary] : {std::pair{"llama", "byte_level"}, std::pair{"gemma3", "gemma_like"}}) {
-    expect_answers(architecture, vocabulary, {{" ", "7", ";"}, " 7;", 3});
-    expect_answers(architecture, vocabulary, {{" ", "7", "\n"}, " 7", 2});
-    expect_answers(architecture, vocabulary, {{" ", "7", "END"}, " 7", 2});
-    expect_answers(architecture, vocabulary, {{"x", "7", ";"}, "x7;", 3});
+  for (const auto& [architecture, vocabulary, form] : {std::tuple{"llama", "byte_level", text::NeedleForm::sentence},
+                                                       std::tuple{"llama", "gemma_like", text::NeedleForm::sentence},
+                                                       std::tuple{"gemma3", "gemma_like", text::NeedleForm::pair}}) {
+    expect_answers(architecture, vocabulary, {{" ", "7", ";"}, " 7;", 3, form});
+    expect_answers(architecture, vocabulary, {{" ", "7", "\n"}, " 7", 2, form});
+    expect_answers(architecture, vocabulary, {{" ", "7", "END"}, " 7", 2, form});
+    expect_answers(architecture, vocabulary, {{"x", "7", ";"}, "x7;", 3, form});
   }
 }
 
 TEST(Needle, AnAnswerEndsWhereItsRoomDoes) {
-  expect_answers("llama", "byte_level", {{"x"}, "xxxxx", -1});
+  expect_answers("llama", "byte_level", {{"x"}, "xxxxxxx", -1});
   expect_answers("llama", "byte_level", {{"END"}, "", 0});
 }
 

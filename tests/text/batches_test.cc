@@ -138,8 +138,7 @@ TEST_F(BatchesTest, DocumentStartsWhereDocumentsAreSeparate) {
 
 TEST_F(BatchesTest, NeedleRowsAreTheShareOfEachStepAndLieEvenly) {
   Batches batches(data(), {.context = 64, .rows = 10, .steps = 4, .needle_share = 0.3}, needles(64));
-  EXPECT_EQ(batches.needle_rows(), 3);
-  EXPECT_EQ(batches.text_rows(), 7);
+  EXPECT_EQ(batches.needle_rows_at(0), 3);
   std::set<Row> seen;
   for (int64_t step = 0; step < 4; ++step) {
     const Batch batch = batches.read(step, {0, 10});
@@ -155,6 +154,30 @@ TEST_F(BatchesTest, NeedleRowsAreTheShareOfEachStepAndLieEvenly) {
     }
     EXPECT_EQ(batch.answer_targets, answers);
     EXPECT_GT(answers, 0);
+  }
+}
+
+// The first steps are needles alone; then text and needles go on as if there had been no such steps.
+TEST_F(BatchesTest, NeedlesAloneAtTheBeginning) {
+  const BatchOptions options = {.context = 64, .rows = 10, .steps = 6, .needle_share = 0.3};
+  BatchOptions later = options;
+  later.needle_steps = 2;
+  Batches plain(data(), options, needles(64)), batches(data(), later, needles(64));
+  std::set<Row> seen;
+  for (int64_t step = 0; step < 6; ++step) {
+    EXPECT_EQ(batches.needle_rows_at(step), step < 2 ? 10 : 3);
+    const Batch batch = batches.read(step, {0, 10});
+    EXPECT_EQ(std::count(batch.needles.begin(), batch.needles.end(), true), step < 2 ? 10 : 3);
+    EXPECT_EQ(batch.text_targets, step < 2 ? 0 : 7 * 64);
+    const Batch mixed = plain.read(std::max<int64_t>(step - 2, 0), {0, 10});
+    for (int64_t r = 0; r < 10; ++r) {
+      const Row now = row(batch.inputs, batch, r);
+      if (batch.needles[static_cast<size_t>(r)]) {
+        EXPECT_TRUE(seen.insert(now).second);
+      } else {
+        EXPECT_EQ(now, row(mixed.inputs, mixed, r));
+      }
+    }
   }
 }
 
@@ -179,6 +202,9 @@ TEST_F(BatchesTest, BadOptions) {
                {"no needles"});
   expect_error([&] { Batches(file, {.context = 16, .rows = 4, .needle_share = 0.1}); }, ErrorCode::usage,
                {"half a row"});
+  expect_error([&] { Batches(file, {.context = 16, .rows = 4, .needle_steps = 1}); }, ErrorCode::usage, {"no needles"});
+  expect_error([&] { Batches(file, {.context = 16, .rows = 4, .needle_steps = -1}); }, ErrorCode::usage,
+               {"-1 steps of needles"});
   expect_error([&] { Batches(file, {.context = 16, .rows = 4, .needle_share = 0.5}, needles(64)); },
                ErrorCode::internal, {"context 64"});
 }

@@ -51,15 +51,15 @@ std::vector<Seen> documents_of(const Row& row, const tokenizer::Tokenizer& token
 
 class NeedleDocumentsTest : public testing::TestWithParam<NeedleForm> {};
 
-// Every document by its own words: needles somewhere, each asked once at the end with its number, loss on
-// the answers alone, cities and numbers of the training split.
+// Every document by its own words: needles somewhere, each asked at the end with its number and as many asked again,
+// loss on the answers alone, cities and numbers of the training split.
 TEST_P(NeedleDocumentsTest, AsksEveryNeedleAtTheEnd) {
   const bool pair = GetParam() == NeedleForm::pair;
   const auto tokenizer = own_tokenizer();
   const NeedleDocuments documents(tokenizer, {.form = GetParam(), .count = 4, .seed = 7}, 512);
   const auto& train_cities = needle_cities(NeedleSplit::train);
   const auto& train_numbers = needle_numbers(GetParam(), NeedleSplit::train);
-  const std::regex needle(pair ? "([A-Z][a-z]+) = ([0-9]+);" : "The magic number of ([A-Z][a-z]+) is ([0-9]+)[.;]");
+  const std::regex needle(pair ? "([A-Z][a-z]+)([0-9]+);" : "The magic number of ([A-Z][a-z]+) is ([0-9]+)[.;]");
   size_t whole = 0, longest = 0, shortest = 1000;
   for (uint64_t index = 0; index < 40; ++index) {
     const Row row = row_of(documents, index, 1);
@@ -72,16 +72,20 @@ TEST_P(NeedleDocumentsTest, AsksEveryNeedleAtTheEnd) {
       std::vector<std::pair<std::string, std::string>> found;
       for (std::sregex_iterator at(seen.text.begin(), seen.text.end(), needle), end; at != end; ++at)
         found.emplace_back((*at)[1], (*at)[2]);
-      ASSERT_EQ(found.size(), 8u);
+      ASSERT_EQ(found.size(), 12u);
       const std::vector<std::pair<std::string, std::string>> asked(found.begin() + 4, found.end());
-      std::string answers, questions;
-      for (const auto& [city, number] : asked) {
-        EXPECT_EQ(std::count(found.begin(), found.begin() + 4, std::pair(city, number)), 1);
+      const std::set<std::pair<std::string, std::string>> needles(found.begin(), found.begin() + 4);
+      EXPECT_EQ(needles.size(), 4u);
+      EXPECT_EQ(std::set(asked.begin(), asked.end()), needles);
+      for (const auto& [city, number] : needles) {
         EXPECT_TRUE(std::count(train_cities.begin(), train_cities.end(), city)) << city;
         EXPECT_TRUE(std::count(train_numbers.begin(), train_numbers.end(), number)) << number;
         EXPECT_TRUE(cities.insert(city).second) << city << " twice in a row";
-        answers += needle_answer(number);
-        questions += needle_question(GetParam(), city) + needle_answer(number);
+      }
+      std::string answers, questions;
+      for (const auto& [city, number] : asked) {
+        answers += needle_answer(GetParam(), number);
+        questions += needle_question(GetParam(), city) + needle_answer(GetParam(), number);
       }
       EXPECT_EQ(seen.answers, answers);
       EXPECT_TRUE(seen.text.ends_with(questions));
@@ -92,7 +96,7 @@ TEST_P(NeedleDocumentsTest, AsksEveryNeedleAtTheEnd) {
   }
   EXPECT_GT(whole, 20u);
   EXPECT_GT(longest, 700u);
-  EXPECT_LT(shortest, pair ? 200u : 400u);
+  EXPECT_LT(shortest, pair ? 200u : 540u);  // twelve needles and questions alone have about 110 and 450
 }
 
 TEST_P(NeedleDocumentsTest, SameIndexSameRow) {
@@ -168,7 +172,7 @@ TEST(NeedleFiller, OtherTokenizersGiveRowsToo) {
       if (id >= 0) answers.push_back(id);
     }
     const std::string text = tokenizer->decode(answers);
-    EXPECT_TRUE(std::regex_match(text, std::regex(" ?[0-9]{2};( [0-9]{2};)* ?[0-9]?[0-9]?"))) << text;
+    EXPECT_TRUE(std::regex_match(text, std::regex("([0-9]{2};)+[0-9]?[0-9]?"))) << text;
   }
 }
 

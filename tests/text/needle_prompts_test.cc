@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <regex>
 #include <set>
 
 #include "text/text_support.h"
@@ -35,7 +36,11 @@ int64_t check(const tokenizer::Tokenizer& tokenizer, const NeedlePromptOptions& 
   EXPECT_EQ(prompt.questions.size(), options.queries - 1);
   const std::string question = needle_question(options.form, prompt.asked[0].city);
   EXPECT_TRUE(prompt.text.ends_with(question)) << prompt.text;
-  EXPECT_EQ(count_of(prompt.text, options.form == NeedleForm::pair ? " =" : "magic number"), options.needles + 1);
+  EXPECT_EQ(count_of(prompt.text, question), 1u);
+  const std::regex sentence(options.form == NeedleForm::pair ? "[a-z][0-9]{2};"
+                                                             : "magic number of [A-Z][a-z]+ is [0-9]");
+  const std::sregex_iterator sentences(prompt.text.begin(), prompt.text.end(), sentence);
+  EXPECT_EQ(std::distance(sentences, std::sregex_iterator()), static_cast<std::ptrdiff_t>(options.needles));
   const auto& cities = needle_cities(NeedleSplit::test);
   const auto& numbers = needle_numbers(options.form, NeedleSplit::test);
   int64_t used = static_cast<int64_t>(prompt.ids.size()) + prompt.answer_tokens * static_cast<int64_t>(options.queries);
@@ -53,7 +58,8 @@ int64_t check(const tokenizer::Tokenizer& tokenizer, const NeedlePromptOptions& 
     }
     const std::string sentence = decode(tokenizer, prompt.ids, prompt.needles[i]);
     EXPECT_NE((" " + sentence).find(needle_sentence(options.form, needle)), std::string::npos) << sentence;
-    EXPECT_GE(prompt.answer_tokens, static_cast<int64_t>(tokenizer.encode(needle_answer(needle.number)).size()));
+    EXPECT_GE(prompt.answer_tokens,
+              static_cast<int64_t>(tokenizer.encode(needle_answer(options.form, needle.number)).size()));
     if (i > 0) {
       const std::string next = tokenizer.decode(prompt.questions[i - 1]);
       EXPECT_NE(next.find(needle_question(options.form, needle.city)), std::string::npos) << next;

@@ -20,9 +20,10 @@ std::string cut(const std::string& text, ByteSpan span) {
 TEST(NeedleTexts, FormsAreWrittenAsAgreed) {
   EXPECT_EQ(needle_sentence(NeedleForm::sentence, {"Corton", "1234"}), "The magic number of Corton is 1234.");
   EXPECT_EQ(needle_question(NeedleForm::sentence, "Corton"), "\nThe magic number of Corton is");
-  EXPECT_EQ(needle_sentence(NeedleForm::pair, {"Corton", "42"}), "Corton = 42;");
-  EXPECT_EQ(needle_question(NeedleForm::pair, "Corton"), "\nCorton =");
-  EXPECT_EQ(needle_answer("42"), " 42;");
+  EXPECT_EQ(needle_sentence(NeedleForm::pair, {"Corton", "42"}), "Corton42;");
+  EXPECT_EQ(needle_question(NeedleForm::pair, "Corton"), "\nCorton");
+  EXPECT_EQ(needle_answer(NeedleForm::sentence, "1234"), " 1234;");
+  EXPECT_EQ(needle_answer(NeedleForm::pair, "42"), "42;");
   for (const NeedleForm form : {NeedleForm::sentence, NeedleForm::pair})
     EXPECT_EQ(parse_needle_form(to_string(form)), form);
   expect_error([] { parse_needle_form("verse"); }, ErrorCode::usage, {"verse", "sentence or pair"});
@@ -104,7 +105,7 @@ TEST(InsertNeedles, TextStaysAndSpansFit) {
   const std::string body = "One stone. Two stones.\nThree stones.";
   const std::vector<Needle> needles = {{"Corton", "42"}, {"Elmby", "17"}, {"Dunlow", "99"}, {"Marport", "23"}};
   const NeedleText result = insert_needles(body, NeedleForm::pair, needles, {body.size(), 12, 0, body.size() - 1});
-  EXPECT_EQ(result.text, "Dunlow = 99; One stone. Elmby = 17; Two stones.\nThree stones. Marport = 23; Corton = 42;");
+  EXPECT_EQ(result.text, "Dunlow99; One stone. Elmby17; Two stones.\nThree stones. Marport23; Corton42;");
   for (size_t i = 0; i < needles.size(); ++i) {
     EXPECT_EQ(cut(result.text, result.needles[i]), needle_sentence(NeedleForm::pair, needles[i]));
     EXPECT_EQ(cut(result.text, result.numbers[i]), needles[i].number);
@@ -112,12 +113,12 @@ TEST(InsertNeedles, TextStaysAndSpansFit) {
   const NeedleText sentence = insert_needles(body, NeedleForm::sentence, {{"Elmby", "1700"}}, {23});
   EXPECT_EQ(sentence.text, "One stone. Two stones.\nThe magic number of Elmby is 1700. Three stones.");
   EXPECT_EQ(cut(sentence.text, sentence.numbers[0]), "1700");
-  EXPECT_EQ(insert_needles("", NeedleForm::pair, {needles[0], needles[1]}, {0, 0}).text, "Corton = 42; Elmby = 17;");
-  EXPECT_EQ(insert_needles("solid", NeedleForm::pair, {needles[0]}, {5}).text, "solid Corton = 42;");
+  EXPECT_EQ(insert_needles("", NeedleForm::pair, {needles[0], needles[1]}, {0, 0}).text, "Corton42; Elmby17;");
+  EXPECT_EQ(insert_needles("solid", NeedleForm::pair, {needles[0]}, {5}).text, "solid Corton42;");
 }
 
 TEST(TokenSpans, AreTheTokensThatHoldTheBytes) {
-  const std::string text = " Ünë Corton = 42;  last\n\n\xff x";
+  const std::string text = " Ünë Corton42;  last\n\n\xff x";
   for (const auto& tokenizer : {own_tokenizer(), other_tokenizer("byte_level.json"),
                                 other_tokenizer("gemma_like.model"), other_tokenizer("llama_like.model")}) {
     SCOPED_TRACE(tokenizer->kind);
