@@ -83,7 +83,12 @@ void check(const AttentionConfig& config) {
   if (noisy != (config.lambda != LambdaRule::none)) {
     fail(ErrorCode::usage, "attention '{}': a second map and a rule for lambda go together", config.preset);
   }
-  if (config.low_rank_queries && (config.noise != NoiseMap::own_keys || config.accounting != Accounting::halved)) {
+  if (config.accounting == Accounting::halved && config.noise != NoiseMap::own_keys) {
+    fail(ErrorCode::usage,
+         "attention '{}': accounting \"halved\" is for pairs with keys of their own, such as diff_v1's; leave it out",
+         config.preset);
+  }
+  if (config.low_rank_queries && config.accounting != Accounting::halved) {
     fail(ErrorCode::usage, "attention '{}': low-rank queries need halved pairs with keys of their own", config.preset);
   }
   if ((config.noise == NoiseMap::prototypes || config.low_rank_queries) && (config.rank < 1 || config.rank > 4096))
@@ -119,7 +124,7 @@ AttentionShape shape_of(const AttentionConfig& config, int64_t h, int64_t g, int
   AttentionShape shape;
   shape.layout = layout_of(config, h, g);
   const Layout& layout = shape.layout;
-  const bool wide = config.noise == NoiseMap::own_keys && config.accounting == Accounting::halved;
+  const bool wide = config.accounting == Accounting::halved;
   shape.head_dim = d;
   shape.value_dim = wide ? 2 * d : d;
   shape.value_width = layout.value_heads * shape.value_dim;

@@ -54,7 +54,7 @@ void describe_model(const model::Config& config) {
   };
   attention::AttentionConfig other = config.attention;
   const bool own_keys = other.noise == attention::NoiseMap::own_keys;
-  const bool halved = own_keys && other.accounting == attention::Accounting::halved;
+  const bool halved = other.accounting == attention::Accounting::halved;
   const char* names[] = {"heads halved", "a second group added"};
   std::string text = config.attention.preset;
   if (other.has_second_map()) text += fmt::format(" with {}", names[halved ? 0 : 1]);

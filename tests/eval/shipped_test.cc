@@ -1,10 +1,12 @@
 // The models that come with the program (models/) predict texts that they were not trained on better than counting
-// does: fewer bits a byte than a 3-gram model of the same pieces that has read the same training texts.
+// does: fewer bits a byte than a 3-gram model of the same pieces that has read the same training texts; and the best of
+// them finds numbers that it has to look back for.
 #include <algorithm>
 #include <iostream>
 #include <map>
 #include <numbers>
 
+#include "eval/needle.h"
 #include "eval/perplexity.h"
 #include "model/model_file.h"
 #include "support/ngram.h"
@@ -19,10 +21,7 @@ using tokenizer::Tokenizer;
 
 class PretrainedShipped : public testing::Test {
  protected:
-  void SetUp() override {
-    if (!fs::is_directory(models_)) GTEST_SKIP() << models_ << " is not there: no model comes with this source";
-    find_fetched(text_, "UNCHAIN_TEXT", "the texts of tools/get_text");
-  }
+  void SetUp() override { find_fetched(text_, "UNCHAIN_TEXT", "the texts of tools/get_text"); }
   static std::vector<fs::path> models() {
     std::vector<fs::path> folders;
     for (const auto& entry : fs::directory_iterator(models_)) {
@@ -86,6 +85,31 @@ TEST_F(PretrainedShipped, PredictBetterThanCounting) {
               << of_3gram[vocabulary] << "\n";
     EXPECT_LT(bits, of_3gram[vocabulary]);
   }
+}
+
+// Four needles in 256 tokens, one asked: names and numbers that no training document had, at every depth.
+TEST(Shipped, FindNeedles) {
+  double best = 0, best_low = 0;
+  for (const auto& entry : fs::directory_iterator(fs::path(UNCHAIN_SOURCE_DIR) / "models")) {
+    if (!entry.is_directory()) continue;
+    SCOPED_TRACE(entry.path());
+    const auto tokenizer = model::ModelFile::open(entry.path()).tokenizer();
+    const auto model = model::load(entry.path(), DType::f32);
+    eval::NeedleOptions options;
+    options.form = text::NeedleForm::pair;
+    options.lengths = {256};
+    options.depths = {0, 0.25, 0.5, 0.75, 1};
+    options.needles = 4;
+    options.samples = 40;
+    const auto tasks = eval::plan_needles(*tokenizer, text::Haystack(), options);
+    const eval::Proportion accuracy = eval::ask_needles(model, *tokenizer, options.form, tasks).accuracy;
+    ASSERT_EQ(accuracy.asked, 200);
+    std::cout << entry.path().filename().string() << ": " << accuracy.right << " of " << accuracy.asked << " needles\n";
+    best = std::max(best, accuracy.value());
+    best_low = std::max(best_low, eval::wilson_interval(accuracy).low);
+  }
+  EXPECT_GE(best, 0.6);
+  EXPECT_GE(best_low, 0.5);
 }
 
 }  // namespace

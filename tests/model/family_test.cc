@@ -215,6 +215,10 @@ TEST(Family, BadDescriptions) {
   expect_error(parse(R"(, "attention": {"preset": "diff_v1", "pairs": "thirds"})"), ErrorCode::format, {"halves"});
   expect_error(parse(R"(, "attention": {"preset": "diff_v1", "layers": [1, 5]})"), ErrorCode::format, {"up to 5"});
   expect_error(parse(R"(, "attention": {"preset": "lowrank_diff", "rank": 0})"), ErrorCode::format, {"rank 0"});
+  for (const char* member : {"softmax", "diff_v2", "grouped_diff", "lowrank_diff"}) {
+    const std::string text = std::string(R"(, "attention": {"preset": ")") + member + R"(", "accounting": "halved"})";
+    expect_error(parse(text), ErrorCode::format, {member, "accounting \"halved\"", "leave it out"});
+  }
   expect_error(parse(R"(, "attention": {"preset": "fixed_diff", "decays": [1.5]})"), ErrorCode::format, {"1.5"});
   expect_error(parse(R"(, "attention": {"preset": "grouped_diff", "ratio": 3})"), ErrorCode::format, {"groups of 3"});
   expect_error(parse(R"(, "attention": {"preset": "gated", "gate": "row"})"), ErrorCode::format,
