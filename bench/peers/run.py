@@ -218,15 +218,15 @@ def contestants(options, work, dtype):
     return there
 
 
-def measure(options, name, work, dtype):
+def measure(name, everyone, rounds):
     """One row: tune, run the rounds, compare. Returns what the results file keeps of it."""
-    everyone, failed, samples, loads = contestants(options, work, dtype), {}, {}, []
+    failed, samples, loads = {}, {}, []
     for one in everyone:
         try:
             one.tune()
         except Failed as error:
             failed[one.name] = str(error)
-    for turn in range(options.rounds):
+    for turn in range(rounds):
         loads.append(os.getloadavg()[0])
         shift = turn % len(everyone)
         for one in everyone[shift:] + everyone[:shift]:
@@ -315,9 +315,9 @@ def processor():
 
 def about(options):
     versions = {"unchain": version_of([options.unchain, "--version"])}
-    if options.llama:
+    if getattr(options, "llama", None):
         versions["llama.cpp"] = version_of([Path(options.llama) / "llama-bench", "--version"])
-    if options.hf:
+    if getattr(options, "hf_python", None):
         versions["transformers"] = version_of(
             [
                 options.hf_python,
@@ -335,16 +335,16 @@ def about(options):
         "system": platform.platform(),
         "versions": versions,
         "options": {key: value for key, value in vars(options).items() if key not in PATHS + ("results",)},
-        "files": {key: Path(getattr(options, key)).name for key in PATHS if getattr(options, key)},
+        "files": {key: Path(getattr(options, key, None)).name for key in PATHS if getattr(options, key, None)},
     }
 
 
-PATHS = ("model", "gguf_f32", "gguf_bf16", "hf", "unchain", "model_bench", "llama", "hf_python")
+PATHS = ("model", "gguf_f32", "gguf_bf16", "hf", "unchain", "model_bench", "llama", "hf_python", "data", "peers")
 
 
 def without_folders(text, options):
     """The results as anybody could have made them: names of files in place of this machine's folders."""
-    folders = {str(Path(getattr(options, key)).parent) + "/" for key in PATHS if getattr(options, key)} | {
+    folders = {str(Path(getattr(options, key, None)).parent) + "/" for key in PATHS if getattr(options, key, None)} | {
         f"{HERE}/",
         f"{ROOT}/",
     }
@@ -401,17 +401,26 @@ def parse(arguments):
     return parser.parse_args(arguments)
 
 
-def main(arguments=None):
-    options = parse(arguments)
-    rows = [measure(options, *row) for row in ROWS if row[0] in options.rows]
+def publish(options, facts, rows):
+    """Writes bench/results/NAME.json and prints the table. Returns the exit status."""
     folder = Path(options.results)
     folder.mkdir(parents=True, exist_ok=True)
     temporary = folder / (options.name + ".json.tmp")
-    text = json.dumps({"about": about(options), "rows": rows}, indent=1) + "\n"
+    text = json.dumps({"about": facts, "rows": rows}, indent=1) + "\n"
     temporary.write_text(without_folders(text, options), encoding="utf-8")
     temporary.replace(folder / (options.name + ".json"))
     print(table(rows))
     return int(any(one["failed"] for row in rows for one in row["contestants"].values()))
+
+
+def main(arguments=None):
+    options = parse(arguments)
+    rows = [
+        measure(name, contestants(options, work, dtype), options.rounds)
+        for name, work, dtype in ROWS
+        if name in options.rows
+    ]
+    return publish(options, about(options), rows)
 
 
 if __name__ == "__main__":

@@ -9,58 +9,6 @@
 namespace unchain::attention {
 namespace {
 
-AttentionConfig named(const char* name) {
-  AttentionConfig config;
-  config.preset = name;
-  return config;
-}
-
-// Two maps with queries and keys of their own, λ by depth, a norm a head.
-AttentionConfig diff_v1(const char* name) {
-  AttentionConfig config = named(name);
-  config.noise = NoiseMap::own_keys;
-  config.lambda = LambdaRule::depth;
-  config.pairs = Pairs::halves;
-  config.accounting = Accounting::halved;
-  config.head_norm = true;
-  return config;
-}
-
-std::vector<AttentionConfig> make_presets() {
-  AttentionConfig diff_v2 = named("diff_v2");
-  diff_v2.noise = NoiseMap::shared_keys;
-  diff_v2.lambda = LambdaRule::token;
-  AttentionConfig shared = diff_v1("shared_diff");
-  shared.low_rank_queries = true;
-  shared.rank = 16;
-  AttentionConfig grouped = named("grouped_diff");
-  grouped.noise = NoiseMap::grouped;
-  grouped.lambda = LambdaRule::depth;
-  grouped.ratio = 4;
-  grouped.head_norm = true;
-  AttentionConfig lowrank = named("lowrank_diff");
-  lowrank.noise = NoiseMap::prototypes;
-  lowrank.lambda = LambdaRule::token;
-  lowrank.rank = 4;
-  AttentionConfig fixed = named("fixed_diff");
-  fixed.noise = NoiseMap::fixed;
-  fixed.lambda = LambdaRule::head;
-  fixed.decays = {0.5f, 0.9f, 0.99f};
-  AttentionConfig gated = named("gated");
-  gated.gate = Gate::head;
-  AttentionConfig off_by_one = named("off_by_one");
-  off_by_one.positive = PositiveMap::off_by_one;
-  AttentionConfig sink = named("sink");
-  sink.positive = PositiveMap::sink;
-  return {named("softmax"), named("wide"), diff_v1("diff_v1"), diff_v2, shared, grouped, lowrank, fixed, gated,
-          off_by_one,       sink};
-}
-
-const std::vector<AttentionConfig>& presets() {
-  static const std::vector<AttentionConfig> all = make_presets();
-  return all;
-}
-
 Layout layout_of(const AttentionConfig& config, int64_t h, int64_t g) {
   switch (config.noise) {
     case NoiseMap::own_keys:
@@ -100,19 +48,6 @@ void check(const AttentionConfig& config) {
 }
 
 }  // namespace
-
-AttentionConfig preset(std::string_view name) {
-  for (const AttentionConfig& config : presets()) {
-    if (config.preset == name) return config;
-  }
-  fail(ErrorCode::usage, "attention preset '{}' is not known, these are: {}", name, preset_names());
-}
-
-std::string preset_names() {
-  std::string names;
-  for (const AttentionConfig& config : presets()) names += (names.empty() ? "" : ", ") + config.preset;
-  return names;
-}
 
 AttentionConfig at_layer(const AttentionConfig& config, int64_t layer, int64_t layers) {
   const int64_t last = config.last_layer < 0 ? layers - 1 : config.last_layer;

@@ -1,6 +1,6 @@
 // One description for every member of the attention family (methods: docs/math): P = A1 − λ·A2 on shared values, then a
-// norm and gates. A member is a point in this space; names are presets. A new member is a new preset, or one
-// more value of an enumeration and the small file that computes it.
+// norm and gates. A member is a point in this space; names are presets (presets.cc). How to add one:
+// docs/add-an-attention.md.
 #pragma once
 
 #include <cstdint>
@@ -32,11 +32,11 @@ struct AttentionConfig {
   Accounting accounting = Accounting::added;
   bool head_norm = false;  // RMSNorm of each output head, × (1 − λ_init)
   bool head_norm_affine = false;
-  float head_norm_eps = 0;        // 0: the model's
-  bool low_rank_queries = false;  // shared_diff: both maps share W_Q and W_K up to a change of rank `rank`
-  int64_t rank = 0;               // prototypes, or of the low-rank changes
-  int64_t ratio = 0;              // outputs a noise head, grouped
-  std::vector<float> decays;      // fixed
+  float head_norm_eps = 0;         // 0: the model's
+  bool low_rank_queries = false;   // shared_diff: both maps share W_Q and W_K up to a change of rank `rank`
+  int64_t rank = 0;                // prototypes, or of the low-rank changes
+  int64_t ratio = 0;               // outputs a noise head, grouped
+  std::vector<float> decays = {};  // fixed
   Gate gate = Gate::none;
   int64_t first_layer = 0, last_layer = -1;  // 0-based, the others are softmax; last −1: to the end
 
