@@ -10,8 +10,8 @@ Rows, each in f32 and bf16 (bf16 autocast on the side of PyTorch in training):
   forward N, both N       differential attention of 8 heads, width 64, values 128, on N tokens, without and with backward;
                           PyTorch in the fastest of its forms (two or four calls of scaled_dot_product_attention, or maps
                           in memory), chosen before the rounds
-  train softmax, diff_v1  tokens a second of training a 7.4 M parameter model (bench/peers/training.json: 8 x 512 tokens
-                          a step, optimizer included); Llama with sdpa, DiffLlama with sdpa or eager
+  train softmax, diff_v1  tokens a second of training a 7.4 M parameter model (bench/peers/training.json: steps of 8 x 512
+                          and of 2 x 2048 tokens, optimizer included); Llama with sdpa, DiffLlama with sdpa or eager
   members                 the same model with other members of the family, against unchain's own softmax: the ratio tells
                           how many times slower they are
 
@@ -75,10 +75,11 @@ def torch_kernel(options, dtype, length, backward):
     )
 
 
-def our_training(options, name, member, dtype):
+def our_training(options, name, member, dtype, context):
     folder = tempfile.mkdtemp(prefix="family-", dir=options.scratch)
     config, program = run.HERE / "training.json", Path(options.unchain).resolve()
-    settings = f"--set model.attention.preset={member} --dtype {dtype} --threads {options.threads}"
+    settings = f"--set model.attention.preset={member} --set train.context={context} --dtype {dtype}"
+    settings += f" --set train.micro_batch={4096 // context} --threads {options.threads}"
     line = f"cd '{options.data}' && rm -rf '{folder}/run' && '{program}' train '{config}' -o '{folder}/run' {settings}"
 
     def read(_):
@@ -88,12 +89,11 @@ def our_training(options, name, member, dtype):
     return Contestant(name, lambda: ["sh", "-c", line], read)
 
 
-def torch_training(options, name, dtype):
+def torch_training(options, name, dtype, context):
     kinds = ["sdpa"] if name == "Llama" else ["sdpa", "eager"]
-    words = ["bf16"] if dtype == "bf16" else ["f32"]
     return Contestant(
         "transformers",
-        lambda attention: [options.hf_python, Path(options.peers) / "training.py", name, attention, *words, "512"],
+        lambda attention: [options.hf_python, Path(options.peers) / "training.py", name, attention, dtype, str(context)],
         lambda text: [float(speed) for speed in re.findall(NUMBER + " tokens/s", text)],
         [{"attention": kind} for kind in kinds],
     )
@@ -106,10 +106,11 @@ def rows_of(options):
             for what, backward in (("forward", False), ("both", True)):
                 row = (options, dtype, length, backward)
                 yield f"{what} {length} {dtype}", [our_kernel(*row), torch_kernel(*row)]
-        for member, peer in (("softmax", "Llama"), ("diff_v1", "DiffLlama")):
-            ours = our_training(options, "unchain", member, dtype)
-            yield f"train {member} {dtype}", [ours, torch_training(options, peer, dtype)]
-        yield f"members {dtype}", [our_training(options, member, member, dtype) for member in MEMBERS]
+        for context in (512, 2048):
+            for member, peer in (("softmax", "Llama"), ("diff_v1", "DiffLlama")):
+                ours = our_training(options, "unchain", member, dtype, context)
+                yield f"train {member} {context} {dtype}", [ours, torch_training(options, peer, dtype, context)]
+        yield f"members {dtype}", [our_training(options, member, member, dtype, 512) for member in MEMBERS]
 
 
 def parse(arguments):
