@@ -21,6 +21,15 @@ void shuffle(std::vector<T>& values, Rng& rng) {
   for (size_t i = values.size(); i > 1; --i) std::swap(values[i - 1], values[rng.below(i)]);
 }
 
+// Which needles are asked, in order: each one, and as many of them again.
+std::vector<size_t> questions(size_t needles, Rng& rng) {
+  std::vector<size_t> asked(needles);
+  std::iota(asked.begin(), asked.end(), size_t{0});
+  for (size_t i = 0; i < needles; ++i) asked.push_back(rng.below(needles));
+  shuffle(asked, rng);
+  return asked;
+}
+
 }  // namespace
 
 NeedleDocuments::NeedleDocuments(std::shared_ptr<const tokenizer::Tokenizer> tokenizer,
@@ -40,10 +49,8 @@ NeedleDocuments::NeedleDocuments(std::shared_ptr<const tokenizer::Tokenizer> tok
   Rng rng(options.seed, kStream - 1);
   NeedleDrawer drawer(options.form, NeedleSplit::train);
   const auto count = static_cast<size_t>(options.count);
-  std::vector<size_t> asked(count);
-  std::iota(asked.begin(), asked.end(), size_t{0});
-  const auto tokens =
-      static_cast<int64_t>(compose("", drawer.draw(count, rng), std::vector<double>(count), asked).ids.size());
+  const auto tokens = static_cast<int64_t>(
+      compose("", drawer.draw(count, rng), std::vector<double>(count), questions(count, rng)).ids.size());
   if (tokens + options.count > context) {
     fail(ErrorCode::usage,
          "data.needles.count: {} needles of form {} and their questions take about {} tokens, the context is {}; ask "
@@ -106,10 +113,7 @@ NeedleDocuments::Document NeedleDocuments::document(size_t needles, int64_t fill
   const std::vector<Needle> drawn = drawer.draw(needles, rng);
   std::vector<double> places;
   for (size_t i = 0; i < needles; ++i) places.push_back(rng.uniform());
-  std::vector<size_t> asked(needles);
-  std::iota(asked.begin(), asked.end(), size_t{0});
-  for (size_t i = 0; i < needles; ++i) asked.push_back(rng.below(needles));
-  shuffle(asked, rng);
+  const std::vector<size_t> asked = questions(needles, rng);
   Document document = compose("", drawn, places, asked);
   const auto bare = static_cast<int64_t>(document.ids.size());
   if (bare > room) return {};

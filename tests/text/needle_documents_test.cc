@@ -189,6 +189,8 @@ TEST(NeedleDocumentsOptions, BadOnes) {
     expect_error(make({.filler_rise = bad}, 256), ErrorCode::usage, {"needles.rise"});
   }
   expect_error(make({.count = 8}, 60), ErrorCode::usage, {"8 needles", "tokens", "context is 60"});
+  // Eight needles alone would fit, with their sixteen questions they do not.
+  expect_error(make({.count = 8}, 150), ErrorCode::usage, {"8 needles", "tokens", "context is 150"});
 }
 
 }  // namespace
