@@ -62,6 +62,7 @@ void run(const Common& common, const Options& options) {
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - first).count();
   flush(0);
   if (!common.json_to_stdout()) std::fputs("\n", stdout);
+  std::fflush(stdout);  // the line below goes to stderr, and belongs behind the text
   const double rate = ids.size() > 1 ? static_cast<double>(ids.size() - 1) / seconds : 0;
   std::fprintf(stderr, "%zu tokens, %.1f tokens/s, %s\n", ids.size(), rate,
                std::string(info(model->dtype).name).c_str());
