@@ -139,7 +139,7 @@ def main(arguments=None):
             if not options.rows or any(word in name for word in options.rows)
         ]
         del options.scratch
-    return run.publish(options, run.about(options), rows)
+    return run.publish(options, rows)
 
 
 if __name__ == "__main__":

@@ -315,9 +315,10 @@ def processor():
 
 def about(options):
     versions = {"unchain": version_of([options.unchain, "--version"])}
-    if getattr(options, "llama", None):
+    paths = paths_of(options)
+    if "llama" in paths:
         versions["llama.cpp"] = version_of([Path(options.llama) / "llama-bench", "--version"])
-    if getattr(options, "hf_python", None):
+    if "hf" in paths or "peers" in paths:
         versions["transformers"] = version_of(
             [
                 options.hf_python,
@@ -335,16 +336,21 @@ def about(options):
         "system": platform.platform(),
         "versions": versions,
         "options": {key: value for key, value in vars(options).items() if key not in PATHS + ("results",)},
-        "files": {key: Path(getattr(options, key, None)).name for key in PATHS if getattr(options, key, None)},
+        "files": {key: path.name for key, path in paths.items()},
     }
 
 
 PATHS = ("model", "gguf_f32", "gguf_bf16", "hf", "unchain", "model_bench", "llama", "hf_python", "data", "peers")
 
 
+def paths_of(options):
+    """The files and folders that were given."""
+    return {key: Path(value) for key, value in vars(options).items() if key in PATHS and value}
+
+
 def without_folders(text, options):
     """The results as anybody could have made them: names of files in place of this machine's folders."""
-    folders = {str(Path(getattr(options, key, None)).parent) + "/" for key in PATHS if getattr(options, key, None)} | {
+    folders = {f"{path.parent}/" for path in paths_of(options).values()} | {
         f"{HERE}/",
         f"{ROOT}/",
     }
@@ -401,12 +407,12 @@ def parse(arguments):
     return parser.parse_args(arguments)
 
 
-def publish(options, facts, rows):
+def publish(options, rows):
     """Writes bench/results/NAME.json and prints the table. Returns the exit status."""
     folder = Path(options.results)
     folder.mkdir(parents=True, exist_ok=True)
     temporary = folder / (options.name + ".json.tmp")
-    text = json.dumps({"about": facts, "rows": rows}, indent=1) + "\n"
+    text = json.dumps({"about": about(options), "rows": rows}, indent=1) + "\n"
     temporary.write_text(without_folders(text, options), encoding="utf-8")
     temporary.replace(folder / (options.name + ".json"))
     print(table(rows))
@@ -420,7 +426,7 @@ def main(arguments=None):
         for name, work, dtype in ROWS
         if name in options.rows
     ]
-    return publish(options, about(options), rows)
+    return publish(options, rows)
 
 
 if __name__ == "__main__":

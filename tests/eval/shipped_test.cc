@@ -19,17 +19,18 @@ namespace {
 namespace fs = std::filesystem;
 using tokenizer::Tokenizer;
 
+std::vector<fs::path> models() {
+  std::vector<fs::path> folders;
+  for (const auto& entry : fs::directory_iterator(fs::path(UNCHAIN_SOURCE_DIR) / "models")) {
+    if (entry.is_directory()) folders.push_back(entry.path());
+  }
+  std::ranges::sort(folders);
+  return folders;
+}
+
 class PretrainedShipped : public testing::Test {
  protected:
   void SetUp() override { find_fetched(text_, "UNCHAIN_TEXT", "the texts of tools/get_text"); }
-  static std::vector<fs::path> models() {
-    std::vector<fs::path> folders;
-    for (const auto& entry : fs::directory_iterator(models_)) {
-      if (entry.is_directory()) folders.push_back(entry.path());
-    }
-    std::ranges::sort(folders);
-    return folders;
-  }
   // "bible" + ending and "pydoc" + ending, BOS in front of each.
   std::vector<std::vector<int32_t>> documents(const Tokenizer& tokenizer, const std::string& ending) const {
     std::vector<std::vector<int32_t>> result;
@@ -67,7 +68,6 @@ class PretrainedShipped : public testing::Test {
     return nats / (std::numbers::ln2 * held_out_bytes());
   }
 
-  static inline const fs::path models_ = fs::path(UNCHAIN_SOURCE_DIR) / "models";
   fs::path text_;
 };
 
@@ -90,11 +90,10 @@ TEST_F(PretrainedShipped, PredictBetterThanCounting) {
 // Four needles in 256 tokens, one asked: names and numbers that no training document had, at every depth.
 TEST(Shipped, FindNeedles) {
   double best = 0, best_low = 0;
-  for (const auto& entry : fs::directory_iterator(fs::path(UNCHAIN_SOURCE_DIR) / "models")) {
-    if (!entry.is_directory()) continue;
-    SCOPED_TRACE(entry.path());
-    const auto tokenizer = model::ModelFile::open(entry.path()).tokenizer();
-    const auto model = model::load(entry.path(), DType::f32);
+  for (const fs::path& folder : models()) {
+    SCOPED_TRACE(folder);
+    const auto tokenizer = model::ModelFile::open(folder).tokenizer();
+    const auto model = model::load(folder, DType::f32);
     eval::NeedleOptions options;
     options.form = text::NeedleForm::pair;
     options.lengths = {256};
@@ -104,7 +103,7 @@ TEST(Shipped, FindNeedles) {
     const auto tasks = eval::plan_needles(*tokenizer, text::Haystack(), options);
     const eval::Proportion accuracy = eval::ask_needles(model, *tokenizer, options.form, tasks).accuracy;
     ASSERT_EQ(accuracy.asked, 200);
-    std::cout << entry.path().filename().string() << ": " << accuracy.right << " of " << accuracy.asked << " needles\n";
+    std::cout << folder.filename().string() << ": " << accuracy.right << " of " << accuracy.asked << " needles\n";
     best = std::max(best, accuracy.value());
     best_low = std::max(best_low, eval::wilson_interval(accuracy).low);
   }
