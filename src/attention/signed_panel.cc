@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "base/thread.h"
 #include "ops/gemm.h"
+#include "ops/rows.h"
 #include "simd/kernels.h"
 
 namespace unchain::attention {
@@ -98,6 +99,38 @@ Matrix score(const SignedCall& call, const Panel& panel, const std::vector<Map>&
               ops::Transpose::yes);
   });
   return query;
+}
+
+HeadRows apart(const HeadRows& heads, int64_t rows, void* memory) {
+  return {memory, heads.type, heads.heads, heads.width, rows * heads.width, heads.width};
+}
+
+void copy_heads(const HeadRows& out, const HeadRows& heads, int64_t rows) {
+  constexpr int64_t kRows = 256;
+  const int64_t blocks = (rows + kRows - 1) / kRows;
+  parallel_for(heads.heads * blocks, [&](int64_t task) {
+    const int64_t head = task / blocks, first = task % blocks * kRows, count = std::min(kRows, rows - first);
+    ops::copy_rows(out.rows(head, first, count), heads.rows(head, first, count));
+  });
+}
+
+SignedInputs with_heads_apart(const SignedInputs& in, SignedWorkspace& workspace) {
+  if (in.k.row_stride == in.k.width && in.v.row_stride == in.v.width) return in;
+  const int64_t rows = in.sequences * in.key_rows, keys = rows * in.k.heads * in.k.width;
+  const auto numbers = static_cast<size_t>(keys + rows * in.v.heads * in.v.width);
+  SignedInputs result = in;
+  if (in.k.type == DType::bf16) {
+    workspace.heads_bf16.reserve(numbers);
+    result.k = apart(in.k, rows, workspace.heads_bf16.data());
+    result.v = apart(in.v, rows, workspace.heads_bf16.data() + keys);
+  } else {
+    workspace.heads_f32.reserve(numbers);
+    result.k = apart(in.k, rows, workspace.heads_f32.data());
+    result.v = apart(in.v, rows, workspace.heads_f32.data() + keys);
+  }
+  copy_heads(result.k, in.k, rows);
+  copy_heads(result.v, in.v, rows);
+  return result;
 }
 
 void check(const SignedInputs& in, const SignedConfig& config, const HeadRows* out) {

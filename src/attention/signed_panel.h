@@ -67,6 +67,14 @@ float* log_sum_of(const SignedCall& call, const SignedSaved& saved, const Panel&
 // scaled queries [maps·rows, E], in the type of the keys, which live in the thread's part of the workspace.
 Matrix score(const SignedCall& call, const Panel& panel, const std::vector<Map>& maps, const Matrix& scores);
 
+// A head's rows one right behind the other, [heads][rows, width], in `memory`: with other heads between them every row
+// lies on another page, and products take up to twice as long.
+HeadRows apart(const HeadRows& heads, int64_t rows, void* memory);
+// Copies `rows` rows of all heads.
+void copy_heads(const HeadRows& out, const HeadRows& heads, int64_t rows);
+// The inputs with keys and values in such rows: copies, where they do not lie so already.
+SignedInputs with_heads_apart(const SignedInputs& in, SignedWorkspace& workspace);
+
 // Error: shape if inputs and layout do not fit, `out` (heads of outputs or their gradients) among them.
 void check(const SignedInputs& in, const SignedConfig& config, const HeadRows* out);
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <type_traits>
 
 #include "attention/signed_panel.h"
 #include "base/thread.h"
@@ -14,10 +15,12 @@
 namespace unchain::attention {
 namespace {
 
+enum class Exponentials { exact, for_bf16 };
+
 // Pass 1 is score(). Pass 2: each row of scores becomes e^(score − largest) over its visible keys and 0 elsewhere,
 // written to `weights` (which may be `scores`). Returns 1/Σ, or 0 for a row that sees no key; a NaN goes on to the next
 // layer's check.
-template <class T>
+template <Exponentials kind, class T>
 float exponentiate(const SignedCall& call, const Panel& panel, const Map& map, int64_t row, float* scores, T* weights,
                    float* log_sum) {
   const Visible seen = visible(call, panel, row);
@@ -28,7 +31,12 @@ float exponentiate(const SignedCall& call, const Panel& panel, const Map& map, i
     largest = std::max(largest, call.in.extra[map.output]);
     rest = std::exp(call.in.extra[map.output] - largest);
   }
-  const float sum = simd::exp_sum(scores + seen.begin, largest, weights + seen.begin, count) + rest;
+  float sum = rest;
+  if constexpr (kind == Exponentials::for_bf16 && std::is_same_v<T, float>) {
+    sum += simd::exp_sum_quick(scores + seen.begin, largest, weights + seen.begin, count);
+  } else {
+    sum += simd::exp_sum(scores + seen.begin, largest, weights + seen.begin, count);
+  }
   const int64_t end = seen.begin + seen.count;
   std::memset(static_cast<void*>(weights), 0, static_cast<size_t>(seen.begin) * sizeof(T));
   std::memset(static_cast<void*>(weights + end), 0, static_cast<size_t>(panel.width() - end) * sizeof(T));
@@ -97,9 +105,14 @@ void one_panel(const SignedCall& call, const HeadRows& out, const SignedSaved& s
     const Map& map = unit.maps[static_cast<size_t>(i / panel.rows)];
     const int64_t r = i % panel.rows;
     float* log_sum = log_sum_of(call, saved, panel, map, r);
-    inverse_sums[i] = call.narrow() && !call.second()
-                          ? exponentiate(call, panel, map, r, scores.f32(i), weights.bf16s(i), log_sum)
-                          : exponentiate(call, panel, map, r, scores.f32(i), scores.f32(i), log_sum);
+    float* row = scores.f32(i);
+    if (!call.narrow()) {
+      inverse_sums[i] = exponentiate<Exponentials::exact>(call, panel, map, r, row, row, log_sum);
+    } else if (call.second()) {
+      inverse_sums[i] = exponentiate<Exponentials::for_bf16>(call, panel, map, r, row, row, log_sum);
+    } else {
+      inverse_sums[i] = exponentiate<Exponentials::for_bf16>(call, panel, map, r, row, weights.bf16s(i), log_sum);
+    }
   }
   if (call.second()) subtract(call, panel, unit, scores, inverse_sums, weights);
   combine(call, out, panel, unit, weights, call.second() ? nullptr : inverse_sums);
@@ -142,8 +155,8 @@ void one_unit_of_few(const SignedCall& call, const HeadRows& out, const Unit& un
     }
   });
   for (int64_t i = 0; i < stacked; ++i) {
-    inverse_sums[i] = exponentiate(call, panel, unit.maps[static_cast<size_t>(i / rows)], i % rows, scores.f32(i),
-                                   scores.f32(i), nullptr);
+    inverse_sums[i] = exponentiate<Exponentials::exact>(call, panel, unit.maps[static_cast<size_t>(i / rows)], i % rows,
+                                                        scores.f32(i), scores.f32(i), nullptr);
   }
   if (call.second()) subtract(call, panel, unit, scores, inverse_sums, scores);
   for_value_runs(call, unit, rows, [&](int64_t first, int64_t run, int head) {
@@ -180,13 +193,13 @@ void signed_softmax_forward(const HeadRows& out, const SignedSaved& saved, const
                             const SignedConfig& config, SignedWorkspace& workspace) {
   check(in, config, &out);
   if (in.rows == 0) return;
-  SignedCall call(in, config, workspace);
   if (in.sequences == 1 && in.rows <= static_cast<int64_t>(simd::kMaxVectors) && out.type == DType::f32 &&
       !saved.log_sums) {
-    forward_few(call, out);
-  } else {
-    forward_panels(call, out, saved);
+    return forward_few({in, config, workspace}, out);
   }
+  const SignedInputs inputs = with_heads_apart(in, workspace);
+  SignedCall call(inputs, config, workspace);
+  forward_panels(call, out, saved);
 }
 
 void signed_softmax_maps(const MapPanel& shown, int64_t first, const SignedInputs& in, const SignedConfig& config,
@@ -205,7 +218,8 @@ void signed_softmax_maps(const MapPanel& shown, int64_t first, const SignedInput
     const Matrix scores(begin + panel.key0, panel.rows, panel.width(), shown.row_stride);
     score(call, panel, {map}, scores);
     for (int64_t r = 0; r < panel.rows; ++r) {
-      const float inverse = exponentiate(call, panel, map, r, scores.f32(r), scores.f32(r), nullptr);
+      const float inverse =
+          exponentiate<Exponentials::exact>(call, panel, map, r, scores.f32(r), scores.f32(r), nullptr);
       simd::scale(scores.f32(r), inverse, static_cast<size_t>(panel.width()));
       std::memset(begin + r * shown.row_stride, 0, static_cast<size_t>(panel.key0) * sizeof(float));
     }

@@ -60,16 +60,19 @@ struct SignedSaved {
   float* log_sums = nullptr;
 };
 
-// Memory of one call that the next one uses again; grows to O(threads · panel · keys).
+// Memory of one call that the next one uses again; grows to O(threads · panel · keys), and a copy of keys and values.
 struct SignedWorkspace {
   Buffer<float> scores, query_f32, output, inverse_sums;
   Buffer<bf16> weights, query_bf16;
+  Buffer<float> heads_f32, d_heads;  // heads of keys and values, and their gradients, each by itself
+  Buffer<bf16> heads_bf16;
   Buffer<float> d_maps, weights_f32, d_out_f32, d_extra;  // of backward
   Buffer<bf16> d_scores_bf16, d_out_bf16;
 };
 
-// Rows of a panel. 64 rows of 4096 scores are 1 MB, which stays in a level-2 cache; fewer rows make slower products.
-inline constexpr int64_t kPanelRows = 64;
+// Rows of a panel. Fewer make slower products, and keys are read more often; more compute a larger part of the map that
+// no row sees.
+inline constexpr int64_t kPanelRows = 128;
 
 // out[.., O, W] (f32 or bf16). out aliases nothing. A row that sees no key gives 0. |error| ≤ c·(keys + E)·2⁻²⁴·max|v|
 // in f32, c derived in tests/attention; bf16 adds the rounding of scaled q, k, v and the weights. Up to

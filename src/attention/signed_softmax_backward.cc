@@ -112,8 +112,10 @@ void Backward::maps(const Panel& panel, const Unit& unit, const Lane& lane) cons
     const Map& map = unit.maps[static_cast<size_t>(i / panel.rows)];
     const Visible seen = visible(call, panel, i % panel.rows);
     float* row = lane.maps.f32(i);
-    simd::exp_sum(row + seen.begin, *log_sum_of(call, saved, panel, map, i % panel.rows), row + seen.begin,
-                  static_cast<size_t>(seen.count));
+    const float log_sum = *log_sum_of(call, saved, panel, map, i % panel.rows);
+    const auto count = static_cast<size_t>(seen.count);
+    call.narrow() ? simd::exp_sum_quick(row + seen.begin, log_sum, row + seen.begin, count)
+                  : simd::exp_sum(row + seen.begin, log_sum, row + seen.begin, count);
     std::fill(row, row + seen.begin, 0.0f);
     std::fill(row + seen.begin + seen.count, row + panel.width(), 0.0f);
   }
@@ -217,11 +219,17 @@ void Backward::one_cluster(int64_t sequence, const Cluster& cluster) const {
 
 }  // namespace
 
-void signed_softmax_backward(const SignedGradients& gradients, const HeadRows& d_out, const SignedSaved& saved,
-                             const SignedInputs& in, const SignedConfig& config, SignedWorkspace& workspace) {
-  check(in, config, &d_out);
+void signed_softmax_backward(const SignedGradients& wanted, const HeadRows& d_out, const SignedSaved& saved,
+                             const SignedInputs& inputs, const SignedConfig& config, SignedWorkspace& workspace) {
+  check(inputs, config, &d_out);
   if (config.soft_cap != 0) fail(ErrorCode::unsupported, "attention: no gradient of scores with a soft cap yet");
-  if (in.rows == 0) return;
+  if (inputs.rows == 0) return;
+  const SignedInputs in = with_heads_apart(inputs, workspace);
+  const int64_t key_rows = in.sequences * in.key_rows, d_keys = key_rows * in.k.heads * in.k.width;
+  workspace.d_heads.reserve(static_cast<size_t>(d_keys + key_rows * in.v.heads * in.v.width));
+  SignedGradients gradients = wanted;
+  gradients.d_k = apart(wanted.d_k, key_rows, workspace.d_heads.data());
+  gradients.d_v = apart(wanted.d_v, key_rows, workspace.d_heads.data() + d_keys);
   SignedCall call(in, config, workspace);
   const auto units = make_units(config.layout, stackable(in, config.layout));
   call.measure(units);
@@ -233,6 +241,8 @@ void signed_softmax_backward(const SignedGradients& gradients, const HeadRows& d
   const auto count = static_cast<int64_t>(clusters.size());
   parallel_for(in.sequences * count,
                [&](int64_t task) { backward.one_cluster(task / count, clusters[static_cast<size_t>(task % count)]); });
+  copy_heads(wanted.d_k, gradients.d_k, key_rows);
+  copy_heads(wanted.d_v, gradients.d_v, key_rows);
   for (int64_t o = 0; gradients.d_extra && o < outputs; ++o) {
     gradients.d_extra[o] += simd::sum(workspace.d_extra.data() + o * all, static_cast<size_t>(all));
   }

@@ -20,33 +20,32 @@ bool begins(const SignedInputs& in, int64_t sequence, int64_t row) {
   return position == 0 || (in.starts && in.starts[sequence * in.rows + row] == position);
 }
 
-// Memory of one thread.
+// Memory of one thread. A chunk is one matrix T, see simd::state_chunk(), that takes [values; means before] to [noise;
+// means after].
 struct Lane {
-  float *map, *past, *last, *left;  // as simd::state_chunk() writes them
-  float *values, *write, *state;    // [kTokens, W], [kTokens, W], [R, W]
-  float *later, *d_map, *past_dot, *next_dot, *dot, *reach, *tail;
+  int64_t rank, width, side = kTokens + rank;
+  float *t, *d_t, *in, *out, *up;  // [side, side] twice, [side, W] three times
+  float *dot, *reach, *tail;       // [kTokens, R] twice, [R]
 
   static int64_t size(int64_t rank, int64_t width) {
-    return 2 * kTokens * kTokens + (6 * kTokens + kTokens + 2) * rank + 2 * kTokens * width + 2 * rank * width +
-           16 * kTokens;
+    const int64_t side = kTokens + rank;
+    return 2 * side * side + 3 * side * width + (2 * kTokens + 1) * rank;
   }
-  Lane(float* begin, int64_t rank, int64_t width) {
+  Lane(float* begin, int64_t means, int64_t value_width) : rank(means), width(value_width) {
     const auto take = [&begin](int64_t count) { return std::exchange(begin, begin + count); };
-    map = take(kTokens * kTokens);
-    d_map = take(kTokens * kTokens);
-    last = take(kTokens * rank);
-    past = take(kTokens * rank);
-    past_dot = take(kTokens * rank);
-    next_dot = take(kTokens * rank);
+    t = take(side * side);
+    d_t = take(side * side);
+    in = take(side * width);
+    out = take(side * width);
+    up = take(side * width);
     dot = take(kTokens * rank);
     reach = take(kTokens * rank);
-    left = take(rank);
     tail = take(rank);
-    values = take(kTokens * width);
-    write = take(kTokens * width);
-    state = take(rank * width);
-    later = take(rank * width);
   }
+  Matrix square(float* data) const { return {data, side, side}; }
+  Matrix rows(float* data) const { return {data, side, width}; }
+  // The means' rows, which are one block.
+  float* means(float* data) const { return data + kTokens * width; }
 };
 
 struct Call {
@@ -70,74 +69,66 @@ struct Call {
             static_cast<size_t>(noise.alpha.row_stride),
             static_cast<size_t>(noise.rank)};
   }
-  // Values of the chunk's tokens as f32, [n, W].
-  Matrix values(const Lane& lane, int64_t sequence, int64_t head, int64_t first, int64_t n) const {
-    const Matrix copy(lane.values, n, width());
-    ops::copy_rows(copy, in.v.rows(head, sequence * in.key_rows + in.first_row + first, n));
-    return copy;
+  // The chunk's values as f32 into the first rows of lane.in, zeros behind the n of a last chunk.
+  void read_values(const Lane& lane, int64_t sequence, int64_t head, int64_t first, int64_t n) const {
+    const Matrix rows = lane.rows(lane.in);
+    ops::copy_rows(rows.row_range(0, n), in.v.rows(head, sequence * in.key_rows + in.first_row + first, n));
+    ops::fill_zero(rows.row_range(n, kTokens - n));
   }
 };
 
-// u after the chunk: u ← left ⊙ u + last · v.
-void advance(const Lane& lane, const Matrix& state, const Matrix& values, int64_t n) {
-  for (int64_t m = 0; m < state.rows; ++m) simd::scale(state.f32(m), lane.left[m], static_cast<size_t>(state.cols));
-  ops::gemm(state, Matrix(lane.last, state.rows, n, kTokens), values, ops::Transpose::no, ops::Store::accumulate);
-}
-
 void forward_head(const Call& call, const HeadRows& out, float* states, float* saved, int64_t sequence, int64_t head) {
   const Lane lane = call.lane();
-  const int64_t outputs = call.layout.output_heads(), width = call.width(), rank = call.noise.rank;
-  float* kept = states ? states + (sequence * outputs + head) * call.state_size() : lane.state;
-  const Matrix state(kept, rank, width);
-  if (!states) ops::fill_zero(state);
+  const int64_t outputs = call.layout.output_heads(), width = call.width();
+  float *means = lane.means(lane.in),
+        *kept = states ? states + (sequence * outputs + head) * call.state_size() : nullptr;
+  kept ? std::copy_n(kept, call.state_size(), means) : std::fill_n(means, call.state_size(), 0.0f);
   const int value_head = call.layout.outputs[static_cast<size_t>(head)].v;
   for (int64_t chunk = 0; chunk < call.chunks(); ++chunk) {
     const int64_t first = chunk * kTokens, n = std::min(kTokens, call.in.rows - first);
     const int64_t row = sequence * call.in.rows + first;
     if (saved) {
-      std::copy_n(kept, call.state_size(),
+      std::copy_n(means, call.state_size(),
                   saved + ((sequence * call.chunks() + chunk) * outputs + head) * call.state_size());
     }
-    simd::state_chunk(lane.map, lane.past, lane.last, lane.left, call.gates(row, head), static_cast<size_t>(n));
-    const Matrix values = call.values(lane, sequence, value_head, first, n), noise(lane.write, n, width);
-    ops::gemm(noise, Matrix(lane.map, n, n, kTokens), values, ops::Transpose::no);
-    ops::gemm(noise, Matrix(lane.past, n, rank), state, ops::Transpose::no, ops::Store::accumulate);
+    simd::state_chunk(lane.t, static_cast<size_t>(lane.side), call.gates(row, head), static_cast<size_t>(n));
+    call.read_values(lane, sequence, value_head, first, n);
+    ops::gemm(lane.rows(lane.out), lane.square(lane.t), lane.rows(lane.in), ops::Transpose::no);
     for (int64_t i = 0; i < n; ++i) {
-      simd::axpy(out.rows(head, row + i, 1).f32(), -call.in.lambda[(row + i) * outputs + head], noise.f32(i),
+      simd::axpy(out.rows(head, row + i, 1).f32(), -call.in.lambda[(row + i) * outputs + head], lane.out + i * width,
                  static_cast<size_t>(width));
     }
-    advance(lane, state, values, n);
+    std::copy_n(lane.means(lane.out), call.state_size(), means);
   }
+  if (kept) std::copy_n(means, call.state_size(), kept);
 }
 
-// Backward of one head of one text, chunks from the last: `later` [R, W] is keep·R of the token behind the chunk,
-// `tail` [R] keep·c of it (docs/math/lowrank_diff.md).
+// Backward of one head of one text, chunks from the last: lane.up is [G; gradient of the means behind the chunk], with
+// G = −d_out, later λG; `tail` [R] is keep·c of the token behind the chunk (docs/math/lowrank_diff.md).
 void backward_head(const Call& call, const StateGradients& gradients, const HeadRows& d_out, const float* saved,
                    int64_t sequence, int64_t head) {
   const Lane lane = call.lane();
   const int64_t outputs = call.layout.output_heads(), width = call.width(), rank = call.noise.rank;
-  const Matrix later(lane.later, rank, width);
-  ops::fill_zero(later);
+  const auto side = static_cast<size_t>(lane.side);
+  std::fill_n(lane.means(lane.up), call.state_size(), 0.0f);
   std::fill(lane.tail, lane.tail + rank, 0.0f);
   const int value_head = call.layout.outputs[static_cast<size_t>(head)].v;
   for (int64_t chunk = call.chunks() - 1; chunk >= 0; --chunk) {
     const int64_t first = chunk * kTokens, n = std::min(kTokens, call.in.rows - first);
     const int64_t row = sequence * call.in.rows + first;
-    const auto* before = saved + ((sequence * call.chunks() + chunk) * outputs + head) * call.state_size();
-    const Matrix state(const_cast<float*>(before), rank, width);
     const float* lambda = call.in.lambda + row * outputs + head;
     const simd::ChunkGates gates = call.gates(row, head);
-    simd::state_chunk(lane.map, lane.past, lane.last, lane.left, gates, static_cast<size_t>(n));
-    const Matrix values = call.values(lane, sequence, value_head, first, n), g(lane.write, n, width);
+    simd::state_chunk(lane.t, side, gates, static_cast<size_t>(n));
+    call.read_values(lane, sequence, value_head, first, n);
+    std::copy_n(saved + ((sequence * call.chunks() + chunk) * outputs + head) * call.state_size(), call.state_size(),
+                lane.means(lane.in));
     for (int64_t i = 0; i < n; ++i) {
-      simd::scaled(d_out.rows(head, row + i, 1).f32(), -1.0f, g.f32(i), static_cast<size_t>(width));
+      simd::scaled(d_out.rows(head, row + i, 1).f32(), -1.0f, lane.up + i * width, static_cast<size_t>(width));
     }
-    ops::gemm(Matrix(lane.d_map, n, n, kTokens), g, values, ops::Transpose::yes);
-    for (int64_t i = 0; i < n; ++i) std::fill(lane.d_map + i * kTokens + n, lane.d_map + (i + 1) * kTokens, 0.0f);
-    ops::gemm(Matrix(lane.past_dot, n, rank), g, state, ops::Transpose::yes);
-    ops::gemm(Matrix(lane.next_dot, n, rank), values, later, ops::Transpose::yes);
-    simd::state_chunk_backward(lane.dot, lane.reach, lane.d_map, lane.past_dot, lane.next_dot, lambda,
-                               static_cast<size_t>(outputs), gates, static_cast<size_t>(n));
+    ops::fill_zero(lane.rows(lane.up).row_range(n, kTokens - n));
+    ops::gemm(lane.square(lane.d_t), lane.rows(lane.up), lane.rows(lane.in), ops::Transpose::yes);
+    simd::state_chunk_backward(lane.dot, lane.reach, lane.d_t, side, lambda, static_cast<size_t>(outputs), gates,
+                               static_cast<size_t>(n));
     for (int64_t i = n - 1; i >= 0; --i) {
       const float *alpha = gates.alpha + static_cast<size_t>(i) * gates.alpha_stride,
                   *take = gates.take + static_cast<size_t>(i) * gates.gate_stride,
@@ -153,13 +144,12 @@ void backward_head(const Call& call, const StateGradients& gradients, const Head
       }
       gradients.d_lambda[(row + i) * outputs + head] = d_lambda;
     }
-    // dv += mapᵀ λG + lastᵀ later;  later ← left ⊙ later + pastᵀ λG.
-    for (int64_t i = 0; i < n; ++i) simd::scale(g.f32(i), lambda[i * outputs], static_cast<size_t>(width));
-    const Matrix d_v = gradients.d_v.rows(value_head, sequence * call.in.key_rows + call.in.first_row + first, n);
-    ops::gemm_transposed(d_v, Matrix(lane.map, n, n, kTokens), g, ops::Store::accumulate);
-    ops::gemm_transposed(d_v, Matrix(lane.last, rank, n, kTokens), later, ops::Store::accumulate);
-    for (int64_t m = 0; m < rank; ++m) simd::scale(later.f32(m), lane.left[m], static_cast<size_t>(width));
-    ops::gemm_transposed(later, Matrix(lane.past, n, rank), g, ops::Store::accumulate);
+    // [dv; gradient of the means before] = Tᵀ [λG; gradient of the means behind].
+    for (int64_t i = 0; i < n; ++i) simd::scale(lane.up + i * width, lambda[i * outputs], static_cast<size_t>(width));
+    ops::gemm_transposed(lane.rows(lane.out), lane.square(lane.t), lane.rows(lane.up));
+    ops::add_rows(gradients.d_v.rows(value_head, sequence * call.in.key_rows + call.in.first_row + first, n),
+                  lane.rows(lane.out).row_range(0, n));
+    std::copy_n(lane.means(lane.out), call.state_size(), lane.means(lane.up));
   }
 }
 
@@ -169,27 +159,38 @@ void prototype_gates(const NoiseRows& take, const NoiseRows& keep, const NoiseRo
                      const double* before, const SignedInputs& in, int64_t outputs, int64_t rank) {
   parallel_for(in.sequences * outputs, [&](int64_t task) {
     const int64_t sequence = task / outputs, head = task % outputs;
-    std::vector<double> sums(static_cast<size_t>(rank));
-    if (before) std::copy_n(before + task * rank, rank, sums.data());
+    // L = largest + log(total), where total ≥ 1 counts in units of e^largest: nothing leaves the range of doubles.
+    std::vector<double> largest(static_cast<size_t>(rank)), total(static_cast<size_t>(rank), 1.0);
+    if (before) std::copy_n(before + task * rank, rank, largest.data());
     for (int64_t t = 0; t < in.rows; ++t) {
       const int64_t row = sequence * in.rows + t;
       const bool anew = begins(in, sequence, t) || (t == 0 && !before);
+      float *takes = take.at(row, head), *keeps = keep.at(row, head);
       for (int64_t m = 0; m < rank; ++m) {
         const double score = static_cast<double>(scores.at(row, head)[m]);
-        double& sum = sums[static_cast<size_t>(m)];
+        double &most = largest[static_cast<size_t>(m)], &sum = total[static_cast<size_t>(m)];
         if (anew) {
-          sum = score;
-          keep.at(row, head)[m] = std::isfinite(score) ? 0.0f : static_cast<float>(score - score);
-          take.at(row, head)[m] = 1;
+          most = score;
+          sum = 1;
+          keeps[m] = std::isfinite(score) ? 0.0f : static_cast<float>(score - score);
+          takes[m] = 1;
           continue;
         }
-        const double x = score - sum, small = std::exp(-std::abs(x));
-        const auto less = static_cast<float>(small / (1 + small)), more = static_cast<float>(1 / (1 + small));
-        sum = std::max(score, sum) + std::log1p(small);
-        keep.at(row, head)[m] = x >= 0 ? less : more;
-        take.at(row, head)[m] = x >= 0 ? more : less;
+        double own = 1, past = sum;
+        if (score > most) {
+          past *= std::exp(most - score);
+          most = score;
+        } else {
+          own = std::exp(score - most);
+        }
+        sum = past + own;
+        keeps[m] = static_cast<float>(past / sum);
+        takes[m] = static_cast<float>(own / sum);
       }
-      if (log_sums) std::copy_n(sums.data(), rank, log_sums + (row * outputs + head) * rank);
+      for (int64_t m = 0; log_sums && m < rank; ++m) {
+        const auto i = static_cast<size_t>(m);
+        log_sums[(row * outputs + head) * rank + m] = largest[i] + std::log(total[i]);
+      }
     }
   });
 }

@@ -65,7 +65,8 @@ HWY_INLINE V store_and_keep(D d, V v, bf16* out) {
   return hn::BitCast(d, hn::And(bits, hn::Set(hn::Rebind<uint32_t, D>(), 0xffff0000u)));
 }
 
-template <class Out>
+// Exponentials good enough for entries of type Precision.
+template <class Precision, class Out>
 HWY_INLINE float exp_sum(const float* x, float offset, Out* out, size_t n) {
   const D d;
   const size_t lanes = hn::Lanes(d);
@@ -73,25 +74,28 @@ HWY_INLINE float exp_sum(const float* x, float offset, Out* out, size_t n) {
   V s0 = hn::Zero(d), s1 = s0;
   size_t i = 0;
   for (; i + 2 * lanes <= n; i += 2 * lanes) {
-    const V e0 = exponential<Out>(d, hn::Sub(load(d, x + i), off));
-    const V e1 = exponential<Out>(d, hn::Sub(load(d, x + i + lanes), off));
+    const V e0 = exponential<Precision>(d, hn::Sub(load(d, x + i), off));
+    const V e1 = exponential<Precision>(d, hn::Sub(load(d, x + i + lanes), off));
     s0 = hn::Add(s0, store_and_keep(d, e0, out + i));
     s1 = hn::Add(s1, store_and_keep(d, e1, out + i + lanes));
   }
   HWY_ALIGN Out tail[HWY_MAX_BYTES / sizeof(Out)];
   for (; i < n; i += lanes) {
     const size_t left = std::min(lanes, n - i);
-    const V value = exponential<Out>(d, hn::Sub(load_tail(d, x + i, left), off));
+    const V value = exponential<Precision>(d, hn::Sub(load_tail(d, x + i, left), off));
     s0 = hn::Add(s0, store_and_keep(d, hn::IfThenElseZero(hn::FirstN(d, left), value), tail));
     std::memcpy(out + i, tail, left * sizeof(Out));
   }
   return hn::GetLane(hn::SumOfLanes(d, hn::Add(s0, s1)));
 }
 float ExpSumF32(const float* x, float offset, float* out, size_t n) {
-  return exp_sum(x, offset, out, n);
+  return exp_sum<float>(x, offset, out, n);
 }
 float ExpSumBf16(const float* x, float offset, bf16* out, size_t n) {
-  return exp_sum(x, offset, out, n);
+  return exp_sum<bf16>(x, offset, out, n);
+}
+float ExpSumQuick(const float* x, float offset, float* out, size_t n) {
+  return exp_sum<bf16>(x, offset, out, n);
 }
 
 template <class In, class Out>
@@ -462,6 +466,7 @@ HWY_EXPORT(DotF32);
 HWY_EXPORT(DotBf16);
 HWY_EXPORT(ExpSumF32);
 HWY_EXPORT(ExpSumBf16);
+HWY_EXPORT(ExpSumQuick);
 HWY_EXPORT(ScaledF32);
 HWY_EXPORT(ScaledBf16);
 HWY_EXPORT(Add);
@@ -511,6 +516,9 @@ float exp_sum(const float* x, float offset, float* out, size_t n) {
 }
 float exp_sum(const float* x, float offset, bf16* out, size_t n) {
   return HWY_DYNAMIC_DISPATCH(ExpSumBf16)(x, offset, out, n);
+}
+float exp_sum_quick(const float* x, float offset, float* out, size_t n) {
+  return HWY_DYNAMIC_DISPATCH(ExpSumQuick)(x, offset, out, n);
 }
 void scale(float* x, float factor, size_t n) {
   HWY_DYNAMIC_DISPATCH(ScaledF32)(x, factor, x, n);

@@ -31,9 +31,9 @@ struct Row {
   }
 };
 
-void StateChunk(float* map, float* past, float* last, float* left, const ChunkGates& g, size_t n) {
+void StateChunk(float* t, size_t stride, const ChunkGates& g, size_t n) {
   const D d;
-  std::fill(map, map + n * kChunk, 0.0f);
+  std::fill(t, t + (kChunk + g.rank) * stride, 0.0f);
   for (size_t m = 0; m < g.rank; ++m) {
     Row row;
     row.clear();
@@ -42,19 +42,20 @@ void StateChunk(float* map, float* past, float* last, float* left, const ChunkGa
       const float keep = g.keep[i * g.gate_stride + m], alpha = g.alpha[i * g.alpha_stride + m];
       row.step(i, g.take[i * g.gate_stride + m], keep);
       carried *= keep;
-      past[i * g.rank + m] = alpha * carried;
+      t[i * stride + kChunk + m] = alpha * carried;
       const V share = hn::Set(d, alpha);
-      float* to = map + i * kChunk;
+      float* to = t + i * stride;
       for (size_t v = 0; v < kVectors; ++v)
         store(d, hn::MulAdd(share, row.w[v], load(d, to + v * kLanes)), to + v * kLanes);
     }
-    for (size_t v = 0; v < kVectors; ++v) store(d, row.w[v], last + m * kChunk + v * kLanes);
-    left[m] = carried;
+    float* last = t + (kChunk + m) * stride;
+    for (size_t v = 0; v < kVectors; ++v) store(d, row.w[v], last + v * kLanes);
+    last[kChunk + m] = carried;
   }
 }
 
-void StateChunkBackward(float* dot, float* reach, const float* d_map, const float* past_dot, const float* next_dot,
-                        const float* lambda, size_t lambda_stride, const ChunkGates& g, size_t n) {
+void StateChunkBackward(float* dot, float* reach, const float* d_t, size_t stride, const float* lambda,
+                        size_t lambda_stride, const ChunkGates& g, size_t n) {
   const D d;
   for (size_t m = 0; m < g.rank; ++m) {
     Row row;
@@ -69,18 +70,19 @@ void StateChunkBackward(float* dot, float* reach, const float* d_map, const floa
       const V factor = hn::Set(d, lambda[i * lambda_stride] * g.alpha[i * g.alpha_stride + m]);
       V total = hn::Zero(d);
       for (size_t v = 0; v < kVectors; ++v) {
-        const V product = hn::Mul(row.w[v], load(d, d_map + i * kChunk + v * kLanes));
+        const V product = hn::Mul(row.w[v], load(d, d_t + i * stride + v * kLanes));
         total = hn::Add(total, product);
         sums[v] = hn::MulAdd(factor, product, sums[v]);
       }
-      dot[i * g.rank + m] = hn::GetLane(hn::SumOfLanes(d, total)) + carried * past_dot[i * g.rank + m];
+      dot[i * g.rank + m] = hn::GetLane(hn::SumOfLanes(d, total)) + carried * d_t[i * stride + kChunk + m];
     }
     HWY_ALIGN float sum[kChunk], last[kChunk];
     for (size_t v = 0; v < kVectors; ++v) {
       store(d, sums[v], sum + v * kLanes);
       store(d, row.w[v], last + v * kLanes);
     }
-    for (size_t j = 0; j < n; ++j) reach[j * g.rank + m] = sum[j] + last[j] * next_dot[j * g.rank + m];
+    const float* next = d_t + (kChunk + m) * stride;
+    for (size_t j = 0; j < n; ++j) reach[j * g.rank + m] = sum[j] + last[j] * next[j];
   }
 }
 
@@ -93,13 +95,12 @@ namespace unchain::simd {
 HWY_EXPORT(StateChunk);
 HWY_EXPORT(StateChunkBackward);
 
-void state_chunk(float* map, float* past, float* last, float* left, const ChunkGates& gates, size_t n) {
-  HWY_DYNAMIC_DISPATCH(StateChunk)(map, past, last, left, gates, n);
+void state_chunk(float* t, size_t stride, const ChunkGates& gates, size_t n) {
+  HWY_DYNAMIC_DISPATCH(StateChunk)(t, stride, gates, n);
 }
-void state_chunk_backward(float* dot, float* reach, const float* d_map, const float* past_dot, const float* next_dot,
-                          const float* lambda, size_t lambda_stride, const ChunkGates& gates, size_t n) {
-  HWY_DYNAMIC_DISPATCH(StateChunkBackward)
-  (dot, reach, d_map, past_dot, next_dot, lambda, lambda_stride, gates, n);
+void state_chunk_backward(float* dot, float* reach, const float* d_t, size_t stride, const float* lambda,
+                          size_t lambda_stride, const ChunkGates& gates, size_t n) {
+  HWY_DYNAMIC_DISPATCH(StateChunkBackward)(dot, reach, d_t, stride, lambda, lambda_stride, gates, n);
 }
 
 }  // namespace unchain::simd

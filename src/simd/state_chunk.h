@@ -22,15 +22,17 @@ struct ChunkGates {
   size_t rank = 0;
 };
 
-// map[n, kChunk] = Σ_m alpha_im w_m(i, j), 0 for j > i;  past[n, rank] = alpha_im c_m(i);
-// last[rank, kChunk] = w_m(n − 1, j);  left[rank] = c_m(n − 1).
-void state_chunk(float* map, float* past, float* last, float* left, const ChunkGates& gates, size_t n);
+// The whole chunk as one matrix T[kChunk + rank, kChunk + rank], rows `stride` numbers apart, that takes the tokens'
+// values and the means before the chunk, below each other, to the noise of every token and the means after it:
+//   T = | Σ_m alpha_im w_m(i, j)   alpha_im c_m(i) |      w_m(i, j) = 0 for j > i; tokens from n on: 0
+//       |     w_m(n − 1, j)         c_m(n − 1) δ   |
+void state_chunk(float* t, size_t stride, const ChunkGates& gates, size_t n);
 
-// The chunk's part of backward. With G = −d_out of the output that λ·noise was taken from: d_map[n, kChunk] = G vᵀ,
-// past_dot[n, rank] = G_i · u_m before the chunk, next_dot[n, rank] = v_j · R_m after it, lambda[i·lambda_stride].
-//   dot[n, rank] = G_i · u_im = Σ_j w_m(i, j) d_map_ij + c_m(i)·past_dot_im
-//   reach[n, rank] = Σ_i w_m(i, j) λ_i alpha_im d_map_ij + w_m(n − 1, j)·next_dot_jm
-void state_chunk_backward(float* dot, float* reach, const float* d_map, const float* past_dot, const float* next_dot,
-                          const float* lambda, size_t lambda_stride, const ChunkGates& gates, size_t n);
+// The chunk's part of backward, from d_t = [G; R] · [v; u]ᵀ of the same shape: G = −d_out of the output that λ·noise
+// was taken from, R the gradient of the means after the chunk, u the means before it; lambda[i·lambda_stride].
+//   dot[n, rank] = G_i · u_im = Σ_j w_m(i, j) d_t_ij + c_m(i)·d_t_im
+//   reach[n, rank] = Σ_i w_m(i, j) λ_i alpha_im d_t_ij + w_m(n − 1, j)·d_t_mj
+void state_chunk_backward(float* dot, float* reach, const float* d_t, size_t stride, const float* lambda,
+                          size_t lambda_stride, const ChunkGates& gates, size_t n);
 
 }  // namespace unchain::simd

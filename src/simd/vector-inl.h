@@ -10,7 +10,6 @@
 
 #include <cstring>
 
-#include "hwy/contrib/math/math-inl.h"
 #include "hwy/highway.h"
 #include "tensor/dtype.h"
 
@@ -93,15 +92,32 @@ HWY_INLINE float dot_product(const X* x, const Y* y, size_t n) {
   return hn::GetLane(hn::SumOfLanes(d, hn::Add(hn::Add(s0, s1), hn::Add(s2, s3))));
 }
 
-// e^v to the accuracy that an output of type Out keeps. Highway's Exp makes 0 of a NaN; here it stays one, so that the
-// sum tells.
+// e^v to the accuracy that an output of type Out keeps, v ≤ 88; 0 below 2⁻¹²⁶, a NaN stays one. Several times as fast
+// as Highway's Exp, which makes 0 of a NaN.
 template <class Out>
-HWY_INLINE V exponential(D d, V v) {
-  return hn::IfThenElse(hn::IsNaN(v), v, hn::Exp(d, v));
+HWY_INLINE V exponential(D d, V v);
+
+// With k = round(v·log₂e) and r = v − k·ln 2: e^v = 2^k·e^r. Adding 1.5·2²³ + 127 rounds, and leaves k + 127, the
+// exponent field of 2^k, in the sum's lowest bits. ln 2 in two parts, of which the first has nine bits, so that its
+// product with k is exact. e^r = 1 + r + r²·q(r) on [−½ ln 2, ½ ln 2], q fitted to the least largest relative error of
+// the whole, 4e-9: what remains is rounding.
+template <>
+HWY_INLINE V exponential<float>(D d, V v) {
+  const hn::Rebind<uint32_t, D> d32;
+  const V t = hn::Mul(v, hn::Set(d, 1.4426950408889634f)), magic = hn::Set(d, 12582912.0f + 127.0f);
+  const V sum = hn::Add(t, magic);
+  const V k = hn::Sub(sum, magic);
+  const V r = hn::NegMulAdd(k, hn::Set(d, -2.12194440e-4f), hn::NegMulAdd(k, hn::Set(d, 0.693359375f), v));
+  const V power = hn::BitCast(d, hn::ShiftLeft<23>(hn::BitCast(d32, sum)));
+  V q = hn::MulAdd(hn::Set(d, 0.001381459878757596f), r, hn::Set(d, 0.008368716575205326f));
+  q = hn::MulAdd(q, r, hn::Set(d, 0.04166838899254799f));
+  q = hn::MulAdd(q, r, hn::Set(d, 0.1666652113199234f));
+  q = hn::MulAdd(q, r, hn::Set(d, 0.4999999403953552f));
+  const V p = hn::Add(hn::MulAdd(hn::Mul(r, r), q, r), hn::Set(d, 1.0f));
+  return hn::IfThenZeroElse(hn::Lt(t, hn::Set(d, -126.0f)), hn::Mul(p, power));
 }
-// For bf16 outputs, v ≤ 88: 2^t = 2^k·2^f, t = v·log₂e, k = round(t). Adding 1.5·2²³ + 127 to t rounds it and leaves
-// k + 127, the exponent field of 2^k, in the sum's lowest bits. 2^f on [−½, ½] is a polynomial fitted to the least
-// largest relative error, 2.6e-6; the rounding of t, at most 126·2⁻²⁴, adds 6e-6 at the far end.
+// 2^t = 2^k·2^f, t = v·log₂e, k = round(t). 2^f on [−½, ½] is a polynomial fitted to the least largest relative error,
+// 2.6e-6; the rounding of t, at most 126·2⁻²⁴, adds 6e-6 at the far end.
 template <>
 HWY_INLINE V exponential<bf16>(D d, V v) {
   const hn::Rebind<uint32_t, D> d32;

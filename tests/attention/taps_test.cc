@@ -75,7 +75,7 @@ struct Recorder : attention::Observer {
 TEST(Taps, ObserversSeeEachRowOnceAndAllOfIt) {
   for (const int count : {1, 2}) {
     set_threads(count);
-    for (const int64_t rows : {1, 4, 64, 65, 150}) {
+    for (const int64_t rows : {1, 4, 127, 128, 129, 200}) {  // a panel has 128
       for (const int64_t first_row : {0, 33}) {
         for (const int64_t window : {0, 1, 3, 40}) {
           for (const DType type : {DType::f32, DType::bf16}) {
@@ -209,13 +209,13 @@ TEST(Taps, AnEditorThatDoesNothingChangesNothing) {
 TEST(Taps, WhatATapThrowsComesOut) {
   struct Thrower : attention::Observer {
     void on_maps(const MapPanel& panel) override {
-      if (panel.first_row == 64) throw std::runtime_error("enough");
+      if (panel.first_row == attention::kPanelRows) throw std::runtime_error("enough");
     }
   };
   struct EditingThrower : attention::Editor {
     void edit_outputs(OutputPanel& /*panel*/) override { throw std::runtime_error("no"); }
   };
-  const auto s = grouped_attention(130, 0, 0);
+  const auto s = grouped_attention(attention::kPanelRows + 2, 0, 0);
   AttentionCase c(s, DType::f32);
   const auto before = c.run();
   Thrower thrower;
