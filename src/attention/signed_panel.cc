@@ -87,12 +87,13 @@ Matrix score(const SignedCall& call, const Panel& panel, const std::vector<Map>&
   const int64_t slot = thread_index() * call.most_maps * kPanelRows * width;
   const Matrix query = call.narrow() ? Matrix(call.workspace.query_bf16.data() + slot, stacked, width)
                                      : Matrix(call.workspace.query_f32.data() + slot, stacked, width);
-  for (int64_t i = 0; i < stacked; ++i) {
-    const float* from =
-        call.in.q.rows(maps[static_cast<size_t>(i / rows)].q, panel.sequence * call.in.rows + panel.first + i % rows, 1)
-            .f32();
-    call.narrow() ? simd::scaled(from, call.config.scale, query.bf16s(i), static_cast<size_t>(width))
-                  : simd::scaled(from, call.config.scale, query.f32(i), static_cast<size_t>(width));
+  for (size_t m = 0; m < maps.size(); ++m) {
+    const Matrix from = call.in.q.rows(maps[m].q, panel.sequence * call.in.rows + panel.first, rows);
+    const Matrix to = query.row_range(static_cast<int64_t>(m) * rows, rows);
+    for (int64_t r = 0; r < rows; ++r) {
+      call.narrow() ? simd::scaled(from.f32(r), call.config.scale, to.bf16s(r), static_cast<size_t>(width))
+                    : simd::scaled(from.f32(r), call.config.scale, to.f32(r), static_cast<size_t>(width));
+    }
   }
   for_key_runs(maps, rows, [&](int64_t first, int64_t count, int head) {
     ops::gemm(scores.row_range(first, count), query.row_range(first, count), seen_rows(call, call.in.k, head, panel),

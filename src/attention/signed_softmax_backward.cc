@@ -124,14 +124,14 @@ void Backward::maps(const Panel& panel, const Unit& unit, const Lane& lane) cons
 // Passes 3 and 4 back: P from the maps, dv += Pᵀ dO, dP = dO vᵀ.
 void Backward::values(const Panel& panel, const Unit& unit, const Lane& lane) const {
   const auto width = static_cast<size_t>(panel.width());
-  for (int64_t a = 0; a < lane.weights.rows; ++a) {
+  for (int i = 0; i < unit.count; ++i) {
+    ops::copy_rows(lane.d_out.row_range(i * panel.rows, panel.rows),
+                   d_out.rows(unit.first + i, row_of(panel, 0), panel.rows));
+  }
+  if (!call.second()) ops::copy_rows(lane.weights, lane.maps);
+  for (int64_t a = 0; call.second() && a < lane.weights.rows; ++a) {
     const int64_t i = a / panel.rows, r = a % panel.rows;
     const int output = unit.first + static_cast<int>(i);
-    ops::copy_rows(lane.d_out.row_range(a, 1), d_out.rows(output, row_of(panel, r), 1));
-    if (!call.second()) {
-      ops::copy_rows(lane.weights.row_range(a, 1), lane.maps.row_range(a, 1));
-      continue;
-    }
     const float* noise = lane.maps.f32(unit.noise[static_cast<size_t>(i)] * panel.rows + r);
     const float minus = -lambda_of(call, panel, r, output);
     call.narrow() ? simd::combination(1, lane.maps.f32(a), minus, noise, lane.weights.bf16s(a), width)
