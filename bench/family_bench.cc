@@ -64,7 +64,7 @@ struct Case {
     simd::convert(k.data(), k_narrow.data(), k.size());
     simd::convert(v.data(), v_narrow.data(), v.size());
   }
-  bool own_gates() const { return member.family.noise == attention::NoiseMap::prototypes; }
+  bool own_gates() const { return member.family.has_own_gates(); }
   HeadRows rows(Buffer<float>& buffer, int64_t count) const {
     return HeadRows::side_by_side(Matrix(buffer.data(), n, static_cast<int64_t>(buffer.size()) / n), count);
   }

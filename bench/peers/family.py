@@ -11,10 +11,11 @@ Rows, each in f32 and bf16 (bf16 autocast on the side of PyTorch in training):
                           PyTorch in the fastest of its forms (two or four calls of scaled_dot_product_attention, or maps
                           in memory), chosen before the rounds
   train softmax, diff_v1  tokens a second of training a 7.4 M parameter model (bench/peers/training.json: steps of 8 x 512
-                          and of 2 x 2048 tokens, optimizer included); Llama with sdpa, DiffLlama with sdpa or eager
+                          and of 2 x 2048 tokens, optimizer included); Llama and DiffLlama with sdpa
   members                 the same model with other members of the family, against unchain's own softmax: the ratio tells
                           how many times slower they are
 
+Training rows keep the peak of resident memory too, in the results file: peak_memory_mb, the whole process.
 Speeds of attention are tokens a second too: N / time. Of each run the best of its repeats counts, as the peers' scripts
 tell it. How rounds are made and what becomes of failures: run.py beside this file, whose parts are used here.
 """
@@ -33,8 +34,19 @@ NUMBER = r"([0-9.]+)"
 MEMBERS = ["softmax", "diff_v1", "diff_v2", "shared_diff", "lowrank_diff", "fixed_diff"]
 
 
+# Runs a command and says on its last line how much memory it held at most.
+WITH_PEAK = """
+import resource, subprocess, sys
+status = subprocess.run(sys.argv[1:]).returncode
+print(f"peak {resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss} KiB")
+sys.exit(status)
+"""
+
+
 class Contestant:
     """A command with settings to choose from; `read` turns what it prints into tokens a second."""
+
+    peak_mb = None  # the least that a run needed, where the command tells
 
     def __init__(self, name, command, read, choices=({},), timeout_s=600):
         self.name, self.make, self.read, self.choices, self.timeout_s = name, command, read, list(choices), timeout_s
@@ -51,7 +63,10 @@ class Contestant:
         self.command = self.make(**self.settings)
 
     def run(self):
-        return run.sound(self.read(run.output_of(self.command, self.timeout_s)))
+        text = run.output_of(self.command, self.timeout_s)
+        for peak in re.findall("peak ([0-9]+) KiB", text):
+            self.peak_mb = min(self.peak_mb or float("inf"), int(peak) * 1024 / 1e6)
+        return run.sound(self.read(text))
 
 
 def our_kernel(options, dtype, length, backward):
@@ -86,16 +101,19 @@ def our_training(options, name, member, dtype, context):
         steps = [json.loads(line) for line in Path(folder, "run", "metrics.jsonl").read_text().splitlines()]
         return [max(step["tokens_per_s"] for step in steps[1:])]
 
-    return Contestant(name, lambda: ["sh", "-c", line], read)
+    return Contestant(name, lambda: [sys.executable, "-c", WITH_PEAK, "sh", "-c", line], read)
 
 
 def torch_training(options, name, dtype, context):
-    kinds = ["sdpa"] if name == "Llama" else ["sdpa", "eager"]
+    script = Path(options.peers) / "training.py"
     return Contestant(
         "transformers",
-        lambda attention: [options.hf_python, Path(options.peers) / "training.py", name, attention, dtype, str(context)],
+        lambda attention: [
+            *(sys.executable, "-c", WITH_PEAK),
+            *(options.hf_python, script, name, attention, dtype, str(context)),
+        ],
         lambda text: [float(speed) for speed in re.findall(NUMBER + " tokens/s", text)],
-        [{"attention": kind} for kind in kinds],
+        [{"attention": "sdpa"}],
     )
 
 

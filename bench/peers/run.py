@@ -250,6 +250,7 @@ def measure(name, everyone, rounds):
                 "tried": one.tried,
                 "command": [str(part) for part in one.command],
                 "samples_tokens_per_s": samples.get(one.name, []),
+                **({"peak_memory_mb": one.peak_mb} if getattr(one, "peak_mb", None) else {}),
                 **spread([x for turn in samples.get(one.name, []) for x in turn]),
             }
             for one in everyone

@@ -39,7 +39,9 @@ void check(const AttentionConfig& config) {
   if (config.low_rank_queries && config.accounting != Accounting::halved) {
     fail(ErrorCode::usage, "attention '{}': low-rank queries need halved pairs with keys of their own", config.preset);
   }
-  if ((config.noise == NoiseMap::prototypes || config.low_rank_queries) && (config.rank < 1 || config.rank > 4096))
+  if (config.calibrated && config.noise != NoiseMap::fixed)
+    fail(ErrorCode::usage, "attention '{}': only fixed_diff can be calibrated", config.preset);
+  if ((config.has_own_gates() || config.low_rank_queries) && (config.rank < 1 || config.rank > 4096))
     fail(ErrorCode::usage, "attention '{}': rank {}, expected 1 to 4096", config.preset, config.rank);
   for (const float decay : config.decays) {
     if (!(decay > 0 && decay < 1))
@@ -89,12 +91,13 @@ double lambda_init(int64_t layer) {
   return 0.8 - 0.6 * std::exp(-0.3 * static_cast<double>(layer));
 }
 
-std::vector<ExtraTensor> extra_tensors(const AttentionConfig& config, const AttentionShape& shape, int64_t width) {
+std::vector<ExtraTensor> extra_tensors(const AttentionConfig& config, const AttentionShape& shape, int64_t width,
+                                       int64_t positions) {
   using Start = ExtraTensor::Start;
   std::vector<ExtraTensor> tensors;
   const int64_t outputs = shape.outputs(), d = shape.head_dim, rank = config.state_rank();
   const auto add = [&](std::string name, std::vector<int64_t> sizes, Start start, bool is_lambda = false) {
-    tensors.push_back({std::move(name), std::move(sizes), start, is_lambda});
+    tensors.push_back({std::move(name), std::move(sizes), start, is_lambda, false});
   };
   switch (config.lambda) {
     case LambdaRule::depth:
@@ -127,7 +130,12 @@ std::vector<ExtraTensor> extra_tensors(const AttentionConfig& config, const Atte
     add("prototypes", {outputs, rank, d}, Start::normal);
     add("alpha_proj.weight", {outputs * rank, width}, Start::weights);
   }
-  if (config.noise == NoiseMap::fixed) add("basis_logits", {outputs, rank}, Start::zeros);
+  if (config.noise == NoiseMap::fixed && !config.calibrated) add("basis_logits", {outputs, rank}, Start::zeros);
+  for (const char* name : {"basis_u", "basis_v"}) {
+    if (!config.calibrated) break;
+    add(name, {outputs, positions, rank}, Start::zeros);
+    tensors.back().is_frozen = true;
+  }
   if (config.gate != Gate::none) {
     add("gate_proj.weight", {config.gate == Gate::head ? outputs : shape.output_width(), width}, Start::zeros);
   }

@@ -37,6 +37,7 @@ struct AttentionConfig {
   int64_t rank = 0;                // prototypes, or of the low-rank changes
   int64_t ratio = 0;               // outputs a noise head, grouped
   std::vector<float> decays = {};  // fixed
+  bool calibrated = false;         // fixed: in place of rows by formula a frozen map of rank `rank` a head
   Gate gate = Gate::none;
   int64_t first_layer = 0, last_layer = -1;  // 0-based, the others are softmax; last −1: to the end
 
@@ -45,11 +46,13 @@ struct AttentionConfig {
   bool has_second_map() const {
     return noise == NoiseMap::own_keys || noise == NoiseMap::shared_keys || noise == NoiseMap::grouped;
   }
-  // Means of the state: prototypes, or the first token, the uniform row and the decays.
+  // Means of the state: prototypes, columns of a calibrated map, or the first token, the uniform row and the decays.
   int64_t state_rank() const {
-    return noise == NoiseMap::fixed ? 2 + static_cast<int64_t>(decays.size())
-                                    : (noise == NoiseMap::prototypes ? rank : 0);
+    if (noise == NoiseMap::prototypes || calibrated) return rank;
+    return noise == NoiseMap::fixed ? 2 + static_cast<int64_t>(decays.size()) : 0;
   }
+  // Whether heads have gates and shares of their own for every token.
+  bool has_own_gates() const { return noise == NoiseMap::prototypes || calibrated; }
 };
 
 // The description behind a name: softmax, wide, diff_v1, diff_v2, shared_diff, grouped_diff, lowrank_diff, fixed_diff,
@@ -88,7 +91,10 @@ struct ExtraTensor {
   std::vector<int64_t> shape;
   Start start = Start::zeros;
   bool is_lambda = false;  // counts to the group "lambda"
+  bool is_frozen = false;  // training leaves it alone
 };
-std::vector<ExtraTensor> extra_tensors(const AttentionConfig& config, const AttentionShape& shape, int64_t width);
+// `width`: of the model; `positions`: the longest text, max_position_embeddings, rows of a calibrated map.
+std::vector<ExtraTensor> extra_tensors(const AttentionConfig& config, const AttentionShape& shape, int64_t width,
+                                       int64_t positions);
 
 }  // namespace unchain::attention

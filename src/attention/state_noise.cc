@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "base/check.h"
 #include "base/thread.h"
 #include "ops/gemm.h"
 #include "ops/rows.h"
@@ -211,6 +212,41 @@ void fixed_gates(const NoiseRows& take, const NoiseRows& keep, std::span<const f
       put(2 + m, (1 - decay) / (1 - std::pow(decay, i + 1)));
     }
   }
+}
+
+void calibrated_gates(const NoiseRows& take, const NoiseRows& keep, const NoiseRows& alpha, const CalibratedMap& map,
+                      const SignedInputs& in, int64_t outputs) {
+  constexpr double kFloor = 0.1;
+  const auto place_of = [&](int64_t row) { return in.first_row + row % in.rows - (in.starts ? in.starts[row] : 0); };
+  const int64_t rows = in.sequences * in.rows, rank = map.rank;
+  int64_t last = 0;
+  for (int64_t row = 0; row < rows; ++row) last = std::max(last, place_of(row));
+  if (last >= map.length) {
+    fail(ErrorCode::shape, "attention: a text of {} tokens, but the calibrated map has {} rows", last + 1, map.length);
+  }
+  parallel_for(outputs, [&](int64_t head) {
+    const float *u = map.u + head * map.length * rank, *v = map.v + head * map.length * rank;
+    // A row's sum depends on its place alone.
+    std::vector<double> inverse(static_cast<size_t>(last + 1)), below(static_cast<size_t>(rank));
+    for (int64_t i = 0; i <= last; ++i) {
+      double sum = 0;
+      for (int64_t m = 0; m < rank; ++m) {
+        double& z = below[static_cast<size_t>(m)];
+        z += static_cast<double>(v[i * rank + m]);
+        sum += static_cast<double>(u[i * rank + m]) * z;
+      }
+      inverse[static_cast<size_t>(i)] = 1 / (sum > kFloor ? sum : kFloor);
+    }
+    for (int64_t row = 0; row < rows; ++row) {
+      const int64_t i = std::max<int64_t>(place_of(row), 0);
+      std::copy_n(v + i * rank, rank, take.at(row, head));
+      std::fill_n(keep.at(row, head), rank, i == 0 ? 0.0f : 1.0f);
+      for (int64_t m = 0; m < rank; ++m) {
+        alpha.at(row, head)[m] =
+            static_cast<float>(static_cast<double>(u[i * rank + m]) * inverse[static_cast<size_t>(i)]);
+      }
+    }
+  });
 }
 
 void state_noise_forward(const HeadRows& out, float* states, float* saved, const StateNoise& noise,

@@ -1,5 +1,5 @@
 // Noise maps that are states: A2 of lowrank_diff and fixed_diff, as r normalised running means of the values.
-//   out_t −= λ_t Σ_m α_tm u_tm,   u_tm = keep_tm u_{t−1,m} + take_tm v_t,   keep + take = 1
+//   out_t −= λ_t Σ_m α_tm u_tm,   u_tm = keep_tm u_{t−1,m} + take_tm v_t,   keep + take = 1 (or sums: keep = 1)
 // A prototype's softmax over the tokens so far is such a mean with take = e^{s_t − L_t}, L_t = logaddexp(L_{t−1}, s_t);
 // the first token, the uniform row and decays are, with gates that depend on the position alone. Tokens are taken in
 // chunks: within one, the means add up to one map of kChunk² entries, so that one product with the values serves all of
@@ -36,6 +36,17 @@ void prototype_gates(const NoiseRows& take, const NoiseRows& keep, const NoiseRo
 // Gates of fixed rows, the same for all heads: the first token, the uniform row, then each decay γ with weights
 // ∝ γ^{i−j}; positions count from the document's start. take, keep [.., 2 + decays].
 void fixed_gates(const NoiseRows& take, const NoiseRows& keep, std::span<const float> decays, const SignedInputs& in);
+
+// A frozen causal map of rank R a head, B_ij = U_i · V_j, each row divided by its sum, which counts as 0.1 where it is
+// less; i and j count from the document's start. u, v [O, length, R].
+struct CalibratedMap {
+  const float *u = nullptr, *v = nullptr;
+  int64_t length = 0, rank = 0;
+};
+// Its gates, take = V_i and keep = 1, and shares, alpha = U_i / max(U_i · Σ V, 0.1): sums in place of means. Error:
+// shape if a document is longer than the map.
+void calibrated_gates(const NoiseRows& take, const NoiseRows& keep, const NoiseRows& alpha, const CalibratedMap& map,
+                      const SignedInputs& in, int64_t outputs);
 
 struct StateWorkspace {
   Buffer<float> lanes;

@@ -105,8 +105,7 @@ void set(AttentionConfig& config, const std::string& key, const json& value, con
   } else if (is("gate")) {
     config.gate = kGate.parse(where, key, value);
   } else if (is("calibrated")) {
-    if (boolean(where, key, value))
-      fail(ErrorCode::unsupported, "{}: attention: a calibrated fixed map is not there yet", where);
+    config.calibrated = boolean(where, key, value);
   } else {
     fail(ErrorCode::format,
          "{}: attention: the key '{}' is not known; known are preset, pairs, accounting, lambda, lambda_gain, layers, "
@@ -162,6 +161,7 @@ json attention_to_json(const AttentionConfig& config) {
     for (const float decay : config.decays) object["decays"].push_back(shortest(decay));
   }
   if (config.gate != base.gate) object["gate"] = kGate.of(config.gate);
+  if (config.calibrated) object["calibrated"] = true;
   return object;
 }
 

@@ -43,10 +43,10 @@ Context::Context(std::shared_ptr<const Transformer> model, int64_t capacity)
     numbers += capacity * (member.shape.layout.key_heads * c.head_dim + member.shape.value_width);
     if (!member.family.has_state()) continue;
     const int64_t rank = member.family.state_rank(), outputs = member.shape.outputs();
-    const bool own = member.family.noise == attention::NoiseMap::prototypes;
+    const bool own = member.family.has_own_gates(), learned = member.family.noise == attention::NoiseMap::prototypes;
     states_[i].take.reserve(static_cast<size_t>(capacity * rank * (own ? outputs : 1)));
     states_[i].keep.reserve(static_cast<size_t>(capacity * rank * (own ? outputs : 1)));
-    states_[i].log_sums.reserve(static_cast<size_t>(own ? capacity * outputs * rank : 0));
+    states_[i].log_sums.reserve(static_cast<size_t>(learned ? capacity * outputs * rank : 0));
     states_[i].means.reserve(static_cast<size_t>(outputs * rank * member.shape.value_dim));
   }
   cache_ = allocate_large(static_cast<size_t>(numbers * info(model_->dtype).bytes));
@@ -216,7 +216,7 @@ attention::StateCall Context::state(int64_t index, const Matrix& x) {
   const Member& member = model_->layers[static_cast<size_t>(index)].attention;
   StateMemory& memory = states_[static_cast<size_t>(index)];
   const int64_t rank = member.family.state_rank(), outputs = member.shape.outputs(), rows = x.rows;
-  const bool own = member.family.noise == attention::NoiseMap::prototypes;
+  const bool own = member.family.has_own_gates();
   const int64_t row_stride = own ? outputs * rank : rank, head_stride = own ? rank : 0;
   attention::StateCall call;
   call.noise = {rank,
@@ -248,6 +248,13 @@ attention::StateCall Context::state(int64_t index, const Matrix& x) {
     return attention::NoiseRows{all.data + position_ * row_stride, row_stride, head_stride};
   };
   const attention::NoiseRows take = here(call.noise.take), keep = here(call.noise.keep);
+  alpha_.reserve(static_cast<size_t>((own ? rows : 1) * outputs * rank));
+  call.noise.alpha = {alpha_.data(), own ? outputs * rank : 0, rank};
+  memory.position = position_ + rows;
+  if (member.family.calibrated) {
+    attention::calibrated_gates(take, keep, call.noise.alpha, member.calibrated_map(), in, outputs);
+    return call;
+  }
   if (own) {
     const Matrix scores(take.data, rows, outputs * rank);
     member_scores(scores, Matrix(content_.data(), rows, member.shape.layout.key_heads * member.shape.head_dim), member);
@@ -257,10 +264,7 @@ attention::StateCall Context::state(int64_t index, const Matrix& x) {
   } else {
     attention::fixed_gates(take, keep, member.family.decays, in);
   }
-  alpha_.reserve(static_cast<size_t>((own ? rows : 1) * outputs * rank));
-  call.noise.alpha = {alpha_.data(), own ? outputs * rank : 0, rank};
   member_shares(Matrix(alpha_.data(), own ? rows : outputs, own ? outputs * rank : rank), x, member);
-  memory.position = position_ + rows;
   return call;
 }
 

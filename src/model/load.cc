@@ -38,8 +38,8 @@ class Loader {
   }
 
   // The tensors of a layer's attention beside q, k, v and W_O.
-  void member(Member& member, int64_t layer, int64_t width) {
-    for (const attention::ExtraTensor& extra : attention::extra_tensors(member.family, member.shape, width)) {
+  void member(Member& member, int64_t layer) {
+    for (const attention::ExtraTensor& extra : extra_tensors(model_.config, layer)) {
       const Tensor* tensor = file_.find_extra(layer, extra.name);
       if (tensor == nullptr) {
         fail(ErrorCode::format, "{}: layer {}: the tensor self_attn.{} is missing, which attention '{}' needs",
@@ -221,7 +221,7 @@ std::shared_ptr<const Transformer> load(const ModelFile& file, DType dtype) {
     loader.linear(layer.attention.weights.query, Part::query, i, shape.query_width, c.width);
     loader.linear(layer.attention.weights.key, Part::key, i, shape.key_width, c.width);
     loader.linear(layer.attention.weights.value, Part::value, i, shape.value_width, c.width);
-    loader.member(layer.attention, i, c.width);
+    loader.member(layer.attention, i);
     loader.linear(layer.output, Part::attention_output, i, c.width, shape.output_width());
     loader.linear(layer.gate, Part::gate, i, c.feed_forward, c.width);
     loader.linear(layer.up, Part::up, i, c.feed_forward, c.width);

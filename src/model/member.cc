@@ -57,6 +57,7 @@ Member make_member(const Config& config, int64_t layer) {
   member.kernel = {member.shape.layout, config.attention_scale, config.layers[static_cast<size_t>(layer)].window,
                    config.attention_cap};
   member.layer = layer;
+  member.positions = config.context;
   member.norm_eps = member.family.head_norm_eps > 0 ? member.family.head_norm_eps : config.norm_eps;
   if (member.family.positive == attention::PositiveMap::off_by_one)
     member.no_extra.assign(static_cast<size_t>(member.shape.outputs()), 0.0f);
@@ -65,7 +66,7 @@ Member make_member(const Config& config, int64_t layer) {
 
 std::vector<attention::ExtraTensor> extra_tensors(const Config& config, int64_t layer) {
   const Member member = make_member(config, layer);
-  return attention::extra_tensors(member.family, member.shape, config.width);
+  return attention::extra_tensors(member.family, member.shape, config.width, config.context);
 }
 
 void member_heads(const Matrix& out, const Matrix& x, const ops::Linear& own, const ops::Linear& noise,

@@ -38,6 +38,7 @@ struct AttentionTensors {
   Numbers lambda_q1{}, lambda_k1{}, lambda_q2{}, lambda_k2{};  // [E]
   Numbers lambda_logit{}, lambda_gain{}, sinks{};              // [O]
   Numbers head_norm{}, prototypes{}, basis{};                  // [W], [O, R, E], [O, R]
+  Numbers basis_u{}, basis_v{};                                // [O, positions, R]
 
   // visit(name, tensor) for each of them.
   template <class Tensors, class Visit>
@@ -68,6 +69,8 @@ struct AttentionTensors {
     visit("groupnorm.weight", t.head_norm);
     visit("prototypes", t.prototypes);
     visit("basis_logits", t.basis);
+    visit("basis_u", t.basis_u);
+    visit("basis_v", t.basis_v);
   }
 };
 using LowRank = LowRankChange<ops::Linear>;
@@ -84,12 +87,16 @@ struct Member {
   attention::SignedConfig kernel;
   MemberWeights weights;
   int64_t layer = 0;
+  int64_t positions = 0;        // rows of a calibrated map
   float norm_eps = 1e-5f;       // of the head norm
   std::vector<float> no_extra;  // off_by_one's log weight: 0 for each output
 
   // Whether the kernel's output goes to W_O as it is.
   bool is_plain() const { return !family.has_state() && !family.head_norm && !present(weights.gate); }
   const float* extra() const { return weights.sinks ? weights.sinks : (no_extra.empty() ? nullptr : no_extra.data()); }
+  attention::CalibratedMap calibrated_map() const {
+    return {weights.basis_u, weights.basis_v, positions, family.state_rank()};
+  }
   // (1 − λ_init) and the norm's own weight [W].
   std::vector<float> head_norm_weight() const;
 };

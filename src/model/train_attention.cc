@@ -116,7 +116,7 @@ attention::SignedInputs TrainLayer::inputs(LayerState& s, const StepRows& rows) 
 
 attention::StateNoise TrainLayer::noise_of(LayerState& s) const {
   const int64_t rank = member_.family.state_rank(), outputs = member_.shape.outputs();
-  if (member_.family.noise == attention::NoiseMap::fixed) {
+  if (!member_.family.has_own_gates()) {
     return {rank, {s.take.data(), rank, 0}, {s.keep.data(), rank, 0}, {s.alpha.data(), 0, rank}};
   }
   return {rank,
@@ -130,7 +130,7 @@ void TrainLayer::make_state(const Matrix& x, LayerState& s, const attention::Sig
   const int64_t count = in.sequences * in.rows, outputs = member_.shape.outputs(), rank = member_.family.state_rank();
   const int64_t chunks = (in.rows + 31) / 32;
   s.states.reserve(static_cast<size_t>(in.sequences * chunks * outputs * rank * in.v.width));
-  if (member_.family.noise == attention::NoiseMap::fixed) {
+  if (!member_.family.has_own_gates()) {
     s.take.reserve(static_cast<size_t>(count * rank));
     s.keep.reserve(static_cast<size_t>(count * rank));
     attention::fixed_gates({s.take.data(), rank, 0}, {s.keep.data(), rank, 0}, member_.family.decays, in);
@@ -139,9 +139,12 @@ void TrainLayer::make_state(const Matrix& x, LayerState& s, const attention::Sig
   const Matrix scores = as_matrix(s.take, count, outputs * rank);
   as_matrix(s.keep, count, outputs * rank);
   const Matrix alpha = as_matrix(s.alpha, count, outputs * rank);
+  const attention::StateNoise noise = noise_of(s);
+  if (member_.family.calibrated) {
+    return attention::calibrated_gates(noise.take, noise.keep, noise.alpha, member_.calibrated_map(), in, outputs);
+  }
   member_scores(scores, Matrix(s.content.data(), count, member_.shape.layout.key_heads * member_.shape.head_dim),
                 member_);
-  const attention::StateNoise noise = noise_of(s);
   attention::prototype_gates(noise.take, noise.keep, noise.take, nullptr, nullptr, in, outputs, rank);
   member_shares(alpha, x, member_);
 }
@@ -151,6 +154,7 @@ void TrainLayer::state_backward(const Matrix& d_x, const Matrix& x, LayerState& 
                                 LayerScratch& scratch) const {
   const int64_t count = x.rows, outputs = member_.shape.outputs(), rank = member_.family.state_rank(),
                 d = member_.shape.head_dim;
+  if (member_.family.calibrated) return;  // frozen
   const Matrix d_alpha = as_matrix(scratch.d_alpha, count, outputs * rank);
   if (member_.family.noise == attention::NoiseMap::fixed) {
     std::vector<float> d_shares(static_cast<size_t>(outputs * rank));

@@ -26,14 +26,16 @@ struct Planned {
   std::string name, group;
   Shape shape;
   Start start = Start::weights;
+  bool frozen = false;
 
   bool is_matrix() const { return shape.size() == 2 && name.ends_with(".weight"); }
 };
 
 std::vector<Planned> plan(const Config& c) {
   std::vector<Planned> all;
-  const auto add = [&](std::string name, std::string group, Shape shape, Start start = Start::weights) {
-    all.push_back({std::move(name), std::move(group), std::move(shape), start});
+  const auto add = [&](std::string name, std::string group, Shape shape, Start start = Start::weights,
+                       bool frozen = false) {
+    all.push_back({std::move(name), std::move(group), std::move(shape), start, frozen});
   };
   add("model.embed_tokens.weight", "embedding", {c.vocabulary, c.width});
   for (int64_t i = 0; i < c.layer_count(); ++i) {
@@ -45,8 +47,9 @@ std::vector<Planned> plan(const Config& c) {
     add(attention + "k_proj.weight", "attention", {shape.key_width, c.width});
     add(attention + "v_proj.weight", "attention", {shape.value_width, c.width});
     add(attention + "o_proj.weight", "attention", {c.width, shape.output_width()});
-    for (const attention::ExtraTensor& extra : attention::extra_tensors(family, shape, c.width))
-      add(attention + extra.name, extra.is_lambda ? "lambda" : "attention", extra.shape, extra.start);
+    for (const attention::ExtraTensor& extra : extra_tensors(c, i)) {
+      add(attention + extra.name, extra.is_lambda ? "lambda" : "attention", extra.shape, extra.start, extra.is_frozen);
+    }
     add(layer + "post_attention_layernorm.weight", "norm", {c.width}, Start::ones);
     add(layer + "mlp.gate_proj.weight", "feed_forward", {c.feed_forward, c.width});
     add(layer + "mlp.up_proj.weight", "feed_forward", {c.feed_forward, c.width});
@@ -106,7 +109,8 @@ struct Trainable::Implementation {
     for (const Planned& p : planned) {
       const auto count = static_cast<size_t>(element_count(p.shape));
       Parameter parameter{
-          p.name, p.group, p.shape, p.is_matrix(), {values.data() + at, count}, {gradients.data() + at, count}, {}};
+          p.name, p.group, p.shape, p.is_matrix(), {values.data() + at, count}, {gradients.data() + at, count},
+          {},     p.frozen};
       if (dtype == DType::bf16 && p.is_matrix()) parameter.narrow = {narrow.data() + at, count};
       parameters.push_back(std::move(parameter));
       at += (count + 15) / 16 * 16;

@@ -23,6 +23,7 @@ struct Parameter {
   std::span<float> value;     // master weights
   std::span<float> gradient;  // Σ of what forward_backward() added
   std::span<bf16> narrow;  // value rounded, under bf16; empty in f32 and for vectors. Whoever changes value renews it
+  bool frozen = false;     // no gradient: it stays as it is
 };
 
 // Rows of equal length; row r's token t is number r·context + t. Positions count 0 … context − 1 in every row.

@@ -173,6 +173,8 @@ void check_values(const RunConfig& config, const std::string& where) {
     wrong("train.dtype", train.dtype, "f32 or bf16");
   if (data.needles.form != "pair" && data.needles.form != "sentence")
     wrong("data.needles.form", data.needles.form, "pair or sentence");
+  if (data.needles.alone > 0 && data.needles.share == 0)
+    wrong("data.needles.alone", data.needles.alone, "0 where data.needles.share is 0: there are no needles then");
 }
 
 // model and data.needles may be objects within objects: value by value, not object by object.

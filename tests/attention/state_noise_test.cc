@@ -11,6 +11,7 @@
 #include <cmath>
 
 #include "base/thread.h"
+#include "ref/calibrated_noise.h"
 #include "ref/fixed_noise.h"
 #include "ref/lambda_rules.h"
 #include "ref/prototype_noise.h"
@@ -231,6 +232,41 @@ TEST(StateNoise, FixedRowsAgreeWithTheirMaps) {
       EXPECT_TRUE(close(found.d_lambda, taken.d_lambda, y * (w + sums)));
       EXPECT_TRUE(
           close(found.d_v, g.d_v, 2 * most * column_sum(s, ref::fixed_maps(s, in)) * largest(d_out) * (w + sums)));
+    }
+  }
+}
+
+// An entry of the map is a sum of R products of U_i / row sum and V_j, each rounded twice: off by (R + 3)ε·A, A = R
+// times their largest product; a chunk's sums carry over by adding, n of them.
+TEST(StateNoise, CalibratedRowsAgreeWithTheirMaps) {
+  for (const int64_t rows : {1, 33, 100}) {
+    for (const bool documents : {false, true}) {
+      Problem p(rows, documents);
+      const auto s = p.shape();
+      const auto spread = [&](uint64_t seed) {
+        std::vector<float> x = random_floats(static_cast<size_t>(4 * rows * kRank), seed, 0.5);
+        for (float& value : x) value += 0.4f;  // most row sums lie above the floor, the first ones below
+        return x;
+      };
+      const std::vector<float> u = spread(8), v = spread(9);
+      const ref::CalibratedBasis basis{rows, kRank, widen(u), widen(v)};
+      std::vector<float> take(static_cast<size_t>(rows * 4 * kRank)), keep = take, alpha = take;
+      calibrated_gates(side_by_side(take, kRank), side_by_side(keep, kRank), side_by_side(alpha, kRank),
+                       {u.data(), v.data(), rows, kRank}, p.inputs(), 4);
+      const Result found =
+          run(p, {kRank, side_by_side(take, kRank), side_by_side(keep, kRank), side_by_side(alpha, kRank)});
+      const auto maps = ref::calibrated_maps(s, basis);
+      const auto noise = ref::mix(s, maps, widen(p.v));
+      const auto d_out = widen(p.d_out), lambda = widen(p.lambda);
+      const auto taken = ref::subtract_noise_backward(d_out, lambda, noise);
+      const double n = static_cast<double>(rows), most = largest(lambda), value = largest(widen(p.v));
+      const double entry = kRank * largest(widen(alpha)) * largest(widen(v)), sums = (n + kRank + 15) * kEpsF32;
+      const double y = static_cast<double>(p.value_dim) * largest(d_out) * value;
+      EXPECT_TRUE(close(found.maps, maps, entry * (kRank + 3) * kEpsF32));
+      EXPECT_TRUE(close(found.out, p.taken_off(noise), most * n * entry * value * sums));
+      EXPECT_TRUE(close(found.d_lambda, taken.d_lambda, n * entry * y * sums));
+      EXPECT_TRUE(close(found.d_v, ref::calibrated_backward(s, taken.d_noise, basis, widen(p.v)),
+                        2 * most * n * entry * largest(d_out) * sums));
     }
   }
 }

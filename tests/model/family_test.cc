@@ -223,7 +223,16 @@ TEST(Family, BadDescriptions) {
   expect_error(parse(R"(, "attention": {"preset": "grouped_diff", "ratio": 3})"), ErrorCode::format, {"groups of 3"});
   expect_error(parse(R"(, "attention": {"preset": "gated", "gate": "row"})"), ErrorCode::format,
                {"'gate'", "head or element"});
-  expect_error(parse(R"(, "attention": {"preset": "fixed_diff", "calibrated": true})"), ErrorCode::unsupported, {});
+  expect_error(parse(R"(, "attention": {"preset": "fixed_diff", "calibrated": true})"), ErrorCode::format, {"rank 0"});
+  expect_error(parse(R"(, "attention": {"preset": "diff_v2", "calibrated": true})"), ErrorCode::format,
+               {"only fixed_diff"});
+}
+
+TEST(Family, ATextLongerThanItsCalibratedMapIsRefused) {
+  const Saved saved(family_config("fixed_diff, calibrated"), DType::f32);
+  Context context(model::load(saved.folder.path() / "m", DType::f32), 80);
+  context.extend(some_ids(64));
+  expect_error([&] { context.extend(std::vector<int32_t>{1}); }, ErrorCode::shape, {"65 tokens", "64 rows"});
 }
 
 TEST(Family, AMissingTensorIsNamed) {

@@ -71,6 +71,10 @@ TEST(Trainable, GradientsAreThoseOfTheLoss) {
       m.forward_backward(nll, sample.get());
       for (Parameter& p : m.parameters()) {
         const double size = length(p.gradient);
+        if (p.frozen) {
+          EXPECT_EQ(size, 0) << member << " " << p.name;
+          continue;
+        }
         EXPECT_GT(size, 0) << member << " " << p.name << " has no gradient";
         const std::vector<float> before(p.value.begin(), p.value.end());
         const auto slope = [&](double step) {
@@ -168,6 +172,7 @@ TEST(Trainable, ParametersAreThoseOfTheTable) {
   EXPECT_EQ(added("grouped_diff", nothing), (h / 4 + (g + 3) / 4) * d * width + 4 * d);
   EXPECT_EQ(added("lowrank_diff", nothing), h * 4 * d + h * 5 * width);
   EXPECT_EQ(added("fixed_diff", nothing), h * 6);
+  EXPECT_EQ(added("fixed_diff, calibrated", nothing), h * (1 + 2 * base.context * 3));
   EXPECT_EQ(added("gated", nothing), h * width);
   EXPECT_EQ(added("gated, element gates", nothing), h * d * width);
   EXPECT_EQ(added("off_by_one", nothing), 0);

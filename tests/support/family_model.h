@@ -15,11 +15,21 @@
 
 namespace unchain::test {
 
-// Names of presets, and "PRESET, element gates".
+// Names of presets, "PRESET, element gates", and "fixed_diff, calibrated".
 inline const std::vector<std::string>& members() {
-  static const std::vector<std::string> all = {
-      "softmax",    "diff_v1", "diff_v2",    "shared_diff", "grouped_diff",         "lowrank_diff",
-      "fixed_diff", "gated",   "off_by_one", "sink",        "gated, element gates", "diff_v1, element gates"};
+  static const std::vector<std::string> all = {"softmax",
+                                               "diff_v1",
+                                               "diff_v2",
+                                               "shared_diff",
+                                               "grouped_diff",
+                                               "lowrank_diff",
+                                               "fixed_diff",
+                                               "gated",
+                                               "off_by_one",
+                                               "sink",
+                                               "gated, element gates",
+                                               "diff_v1, element gates",
+                                               "fixed_diff, calibrated"};
   return all;
 }
 
@@ -42,6 +52,10 @@ inline model::Config family_config(const std::string& member) {
   c.initializer_range = member == "shared_diff" ? 0.15 : 0.3;
   c.attention = attention::preset(member.substr(0, member.find(',')));
   if (member.ends_with(", element gates")) c.attention.gate = attention::Gate::element;
+  if (member.ends_with(", calibrated")) {
+    c.attention.calibrated = true;
+    c.attention.rank = 3;
+  }
   return c;
 }
 
@@ -49,7 +63,8 @@ inline model::Config family_config(const std::string& member) {
 inline void stir(model::Trainable& m) {
   Rng rng(3);
   for (model::Parameter& p : m.parameters()) {
-    for (float& x : p.value) x += static_cast<float>(0.1 * rng.normal());
+    const double middle = p.frozen ? 0.5 : 0;  // a calibrated map's rows sum to more than its floor
+    for (float& x : p.value) x += static_cast<float>(middle + 0.1 * rng.normal());
   }
 }
 

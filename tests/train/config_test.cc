@@ -91,6 +91,11 @@ TEST(TrainConfig, WrongTypesAndRangesAreErrors) {
   expect("data.train=3", "a file name");
   expect("data.train=[1]", "a file name");
   expect("data.needles.form=triple", "pair or sentence");
+  expect_error(
+      [&] {
+        with({"data.needles.share=0", "data.needles.alone=0.1"});
+      },
+      ErrorCode::usage, {"data.needles.alone is 0.1", "data.needles.share is 0"});
   expect("data.needles.share=2", "from 0 to 1");
   expect("train=3", "an object");
   expect("model=x", "an object");
