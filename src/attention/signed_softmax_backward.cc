@@ -199,9 +199,9 @@ void Backward::one_cluster(int64_t sequence, const Cluster& cluster) const {
   for (const Unit& unit : cluster) {
     for (const Map& map : unit.maps) {
       ops::fill_zero(gradients.d_q.rows(map.q, sequence * in.rows, in.rows));
-      ops::fill_zero(gradients.d_k.rows(map.k, sequence * in.key_rows, in.keys()));
+      ops::fill_zero(gradients.d_k.rows(map.k, sequence * in.key_rows, in.key_rows));
       const HeadPair& pair = call.config.layout.outputs[static_cast<size_t>(map.output)];
-      ops::fill_zero(gradients.d_v.rows(pair.v, sequence * in.key_rows, in.keys()));
+      ops::fill_zero(gradients.d_v.rows(pair.v, sequence * in.key_rows, in.key_rows));
     }
   }
   for (int64_t first = 0; first < in.rows; first += kPanelRows) {
