@@ -79,6 +79,7 @@ def main():
         torch.nn.utils.clip_grad_norm_(model.parameters(), train["clip"])
         optimizer.step()
         point = {"step": step, "tokens": own["tokens"], "loss_nats": own["loss_nats"], "peer_loss_nats": total}
+        curve.append(point)
         if "valid_loss_nats" in own:
             model.eval()
             point |= {"valid_loss_nats": own["valid_loss_nats"], "peer_valid_loss_nats": valid_loss(model, held_out)}
@@ -88,8 +89,6 @@ def main():
                 f"training {own['loss_nats']:.4f}, peer {total:.4f}",
                 flush=True,
             )
-        curve.append(point)
-        if "valid_loss_nats" in point:
             result["difference_nats"] = abs(point["valid_loss_nats"] - point["peer_valid_loss_nats"])
             unfinished = options.out.with_suffix(".tmp")
             unfinished.write_text(json.dumps(result, indent=1) + "\n")

@@ -34,13 +34,17 @@ NUMBER = r"([0-9.]+)"
 MEMBERS = ["softmax", "diff_v1", "diff_v2", "shared_diff", "lowrank_diff", "fixed_diff"]
 
 
-# Runs a command and says on its last line how much memory it held at most.
 WITH_PEAK = """
 import resource, subprocess, sys
 status = subprocess.run(sys.argv[1:]).returncode
 print(f"peak {resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss} KiB")
 sys.exit(status)
 """
+
+
+def with_peak(command):
+    """The command, which then says on its last line how much memory it held at most."""
+    return [sys.executable, "-c", WITH_PEAK, *command]
 
 
 class Contestant:
@@ -101,17 +105,14 @@ def our_training(options, name, member, dtype, context):
         steps = [json.loads(line) for line in Path(folder, "run", "metrics.jsonl").read_text().splitlines()]
         return [max(step["tokens_per_s"] for step in steps[1:])]
 
-    return Contestant(name, lambda: [sys.executable, "-c", WITH_PEAK, "sh", "-c", line], read)
+    return Contestant(name, lambda: with_peak(["sh", "-c", line]), read)
 
 
 def torch_training(options, name, dtype, context):
     script = Path(options.peers) / "training.py"
     return Contestant(
         "transformers",
-        lambda attention: [
-            *(sys.executable, "-c", WITH_PEAK),
-            *(options.hf_python, script, name, attention, dtype, str(context)),
-        ],
+        lambda attention: with_peak([options.hf_python, script, name, attention, dtype, str(context)]),
         lambda text: [float(speed) for speed in re.findall(NUMBER + " tokens/s", text)],
         [{"attention": "sdpa"}],
     )

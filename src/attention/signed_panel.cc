@@ -102,10 +102,6 @@ Matrix score(const SignedCall& call, const Panel& panel, const std::vector<Map>&
   return query;
 }
 
-HeadRows apart(const HeadRows& heads, int64_t rows, void* memory) {
-  return {memory, heads.type, heads.heads, heads.width, rows * heads.width, heads.width};
-}
-
 void copy_heads(const HeadRows& out, const HeadRows& heads, int64_t rows) {
   constexpr int64_t kRows = 256;
   const int64_t blocks = (rows + kRows - 1) / kRows;
@@ -117,18 +113,10 @@ void copy_heads(const HeadRows& out, const HeadRows& heads, int64_t rows) {
 
 SignedInputs with_heads_apart(const SignedInputs& in, SignedWorkspace& workspace) {
   if (in.k.row_stride == in.k.width && in.v.row_stride == in.v.width) return in;
-  const int64_t rows = in.sequences * in.key_rows, keys = rows * in.k.heads * in.k.width;
-  const auto numbers = static_cast<size_t>(keys + rows * in.v.heads * in.v.width);
+  const int64_t rows = in.sequences * in.key_rows;
   SignedInputs result = in;
-  if (in.k.type == DType::bf16) {
-    workspace.heads_bf16.reserve(numbers);
-    result.k = apart(in.k, rows, workspace.heads_bf16.data());
-    result.v = apart(in.v, rows, workspace.heads_bf16.data() + keys);
-  } else {
-    workspace.heads_f32.reserve(numbers);
-    result.k = apart(in.k, rows, workspace.heads_f32.data());
-    result.v = apart(in.v, rows, workspace.heads_f32.data() + keys);
-  }
+  in.k.type == DType::bf16 ? lay_apart(result.k, result.v, rows, workspace.heads_bf16)
+                           : lay_apart(result.k, result.v, rows, workspace.heads_f32);
   copy_heads(result.k, in.k, rows);
   copy_heads(result.v, in.v, rows);
   return result;

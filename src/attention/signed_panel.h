@@ -67,9 +67,15 @@ float* log_sum_of(const SignedCall& call, const SignedSaved& saved, const Panel&
 // scaled queries [maps·rows, E], in the type of the keys, which live in the thread's part of the workspace.
 Matrix score(const SignedCall& call, const Panel& panel, const std::vector<Map>& maps, const Matrix& scores);
 
-// A head's rows one right behind the other, [heads][rows, width], in `memory`: with other heads between them every row
-// lies on another page, and products take up to twice as long.
-HeadRows apart(const HeadRows& heads, int64_t rows, void* memory);
+// Moves k and v into `memory`, each head's rows one right behind the other, [heads][rows, width], without copying what
+// they hold: with other heads between them every row lies on another page, and products take up to twice as long.
+template <class T>
+void lay_apart(HeadRows& k, HeadRows& v, int64_t rows, Buffer<T>& memory) {
+  const int64_t keys = rows * k.heads * k.width;
+  memory.reserve(static_cast<size_t>(keys + rows * v.heads * v.width));
+  k = {memory.data(), k.type, k.heads, k.width, rows * k.width, k.width};
+  v = {memory.data() + keys, v.type, v.heads, v.width, rows * v.width, v.width};
+}
 // Copies `rows` rows of all heads.
 void copy_heads(const HeadRows& out, const HeadRows& heads, int64_t rows);
 // The inputs with keys and values in such rows: copies, where they do not lie so already.

@@ -15,12 +15,13 @@
 namespace unchain::attention {
 namespace {
 
+// What f32 exponentials must be good to; bf16 ones are always good to bf16.
 enum class Exponentials { exact, for_bf16 };
 
 // Pass 1 is score(). Pass 2: each row of scores becomes e^(score − largest) over its visible keys and 0 elsewhere,
 // written to `weights` (which may be `scores`). Returns 1/Σ, or 0 for a row that sees no key; a NaN goes on to the next
 // layer's check.
-template <Exponentials kind, class T>
+template <Exponentials kind = Exponentials::exact, class T>
 float exponentiate(const SignedCall& call, const Panel& panel, const Map& map, int64_t row, float* scores, T* weights,
                    float* log_sum) {
   const Visible seen = visible(call, panel, row);
@@ -107,11 +108,11 @@ void one_panel(const SignedCall& call, const HeadRows& out, const SignedSaved& s
     float* log_sum = log_sum_of(call, saved, panel, map, r);
     float* row = scores.f32(i);
     if (!call.narrow()) {
-      inverse_sums[i] = exponentiate<Exponentials::exact>(call, panel, map, r, row, row, log_sum);
+      inverse_sums[i] = exponentiate(call, panel, map, r, row, row, log_sum);
     } else if (call.second()) {
       inverse_sums[i] = exponentiate<Exponentials::for_bf16>(call, panel, map, r, row, row, log_sum);
     } else {
-      inverse_sums[i] = exponentiate<Exponentials::for_bf16>(call, panel, map, r, row, weights.bf16s(i), log_sum);
+      inverse_sums[i] = exponentiate(call, panel, map, r, row, weights.bf16s(i), log_sum);
     }
   }
   if (call.second()) subtract(call, panel, unit, scores, inverse_sums, weights);
@@ -155,8 +156,8 @@ void one_unit_of_few(const SignedCall& call, const HeadRows& out, const Unit& un
     }
   });
   for (int64_t i = 0; i < stacked; ++i) {
-    inverse_sums[i] = exponentiate<Exponentials::exact>(call, panel, unit.maps[static_cast<size_t>(i / rows)], i % rows,
-                                                        scores.f32(i), scores.f32(i), nullptr);
+    inverse_sums[i] = exponentiate(call, panel, unit.maps[static_cast<size_t>(i / rows)], i % rows, scores.f32(i),
+                                   scores.f32(i), nullptr);
   }
   if (call.second()) subtract(call, panel, unit, scores, inverse_sums, scores);
   for_value_runs(call, unit, rows, [&](int64_t first, int64_t run, int head) {
@@ -218,8 +219,7 @@ void signed_softmax_maps(const MapPanel& shown, int64_t first, const SignedInput
     const Matrix scores(begin + panel.key0, panel.rows, panel.width(), shown.row_stride);
     score(call, panel, {map}, scores);
     for (int64_t r = 0; r < panel.rows; ++r) {
-      const float inverse =
-          exponentiate<Exponentials::exact>(call, panel, map, r, scores.f32(r), scores.f32(r), nullptr);
+      const float inverse = exponentiate(call, panel, map, r, scores.f32(r), scores.f32(r), nullptr);
       simd::scale(scores.f32(r), inverse, static_cast<size_t>(panel.width()));
       std::memset(begin + r * shown.row_stride, 0, static_cast<size_t>(panel.key0) * sizeof(float));
     }

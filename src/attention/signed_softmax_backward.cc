@@ -225,11 +225,9 @@ void signed_softmax_backward(const SignedGradients& wanted, const HeadRows& d_ou
   if (config.soft_cap != 0) fail(ErrorCode::unsupported, "attention: no gradient of scores with a soft cap yet");
   if (inputs.rows == 0) return;
   const SignedInputs in = with_heads_apart(inputs, workspace);
-  const int64_t key_rows = in.sequences * in.key_rows, d_keys = key_rows * in.k.heads * in.k.width;
-  workspace.d_heads.reserve(static_cast<size_t>(d_keys + key_rows * in.v.heads * in.v.width));
+  const int64_t key_rows = in.sequences * in.key_rows;
   SignedGradients gradients = wanted;
-  gradients.d_k = apart(wanted.d_k, key_rows, workspace.d_heads.data());
-  gradients.d_v = apart(wanted.d_v, key_rows, workspace.d_heads.data() + d_keys);
+  lay_apart(gradients.d_k, gradients.d_v, key_rows, workspace.d_heads);
   SignedCall call(in, config, workspace);
   const auto units = make_units(config.layout, stackable(in, config.layout));
   call.measure(units);

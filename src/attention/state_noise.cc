@@ -21,6 +21,11 @@ bool begins(const SignedInputs& in, int64_t sequence, int64_t row) {
   return position == 0 || (in.starts && in.starts[sequence * in.rows + row] == position);
 }
 
+// Tokens of a row's document before it.
+int64_t place_in_document(const SignedInputs& in, int64_t row) {
+  return in.first_row + row % in.rows - (in.starts ? in.starts[row] : 0);
+}
+
 // Memory of one thread. A chunk is one matrix T, see simd::state_chunk(), that takes [values; means before] to [noise;
 // means after].
 struct Lane {
@@ -198,8 +203,7 @@ void prototype_gates(const NoiseRows& take, const NoiseRows& keep, const NoiseRo
 
 void fixed_gates(const NoiseRows& take, const NoiseRows& keep, std::span<const float> decays, const SignedInputs& in) {
   for (int64_t row = 0; row < in.sequences * in.rows; ++row) {
-    const int64_t begin = in.starts ? in.starts[row] : 0;
-    const auto i = static_cast<double>(in.first_row + row % in.rows - begin);
+    const auto i = static_cast<double>(place_in_document(in, row));
     float *takes = take.at(row, 0), *keeps = keep.at(row, 0);
     const auto put = [&](size_t m, double value) {
       takes[m] = static_cast<float>(value);
@@ -217,10 +221,9 @@ void fixed_gates(const NoiseRows& take, const NoiseRows& keep, std::span<const f
 void calibrated_gates(const NoiseRows& take, const NoiseRows& keep, const NoiseRows& alpha, const CalibratedMap& map,
                       const SignedInputs& in, int64_t outputs) {
   constexpr double kFloor = 0.1;
-  const auto place_of = [&](int64_t row) { return in.first_row + row % in.rows - (in.starts ? in.starts[row] : 0); };
   const int64_t rows = in.sequences * in.rows, rank = map.rank;
   int64_t last = 0;
-  for (int64_t row = 0; row < rows; ++row) last = std::max(last, place_of(row));
+  for (int64_t row = 0; row < rows; ++row) last = std::max(last, place_in_document(in, row));
   if (last >= map.length) {
     fail(ErrorCode::shape, "attention: a text of {} tokens, but the calibrated map has {} rows", last + 1, map.length);
   }
@@ -238,7 +241,7 @@ void calibrated_gates(const NoiseRows& take, const NoiseRows& keep, const NoiseR
       inverse[static_cast<size_t>(i)] = 1 / (sum > kFloor ? sum : kFloor);
     }
     for (int64_t row = 0; row < rows; ++row) {
-      const int64_t i = std::max<int64_t>(place_of(row), 0);
+      const int64_t i = std::max<int64_t>(place_in_document(in, row), 0);
       std::copy_n(v + i * rank, rank, take.at(row, head));
       std::fill_n(keep.at(row, head), rank, i == 0 ? 0.0f : 1.0f);
       for (int64_t m = 0; m < rank; ++m) {
