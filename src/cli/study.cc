@@ -51,19 +51,25 @@ std::string percent(double share) {
 std::string show(const ordered_json& results) {
   report::TextTable table;
   using enum report::TextTable::Align;
-  table.column("size").column("member");
+  table.column("track").column("size").column("member");
   for (const char* column : {"seed", "parameters", "to softmax", "perplexity", "bits a byte", "needles",
                              "95 % interval", "chance", "tokens/s"})
     table.column(column, right);
   for (const ordered_json& run : results["runs"]) {
+    if (run["pilot"].get<bool>()) continue;
+    if (run.contains("failed")) {
+      table.row(
+          {run["track"], run["size"], run["member"], run["seed"].dump(), "failed", "-", "-", "-", "-", "-", "-", "-"});
+      continue;
+    }
     std::string change = "-";
     for (const ordered_json& other : results["runs"]) {
-      if (other["member"] != "softmax" || other["size"] != run["size"]) continue;
+      if (other["member"] != "softmax" || other["size"] != run["size"] || other.contains("failed")) continue;
       change =
           fmt::format("{:+.1f} %", 100 * (run["parameters"].get<double>() / other["parameters"].get<double>() - 1));
     }
-    const ordered_json& needle = run["needle"];
-    table.row({run["size"], run["member"], run["seed"].dump(), run["parameters"].dump(), change,
+    const ordered_json& needle = run["needle"][0];
+    table.row({run["track"], run["size"], run["member"], run["seed"].dump(), run["parameters"].dump(), change,
                fmt::format("{:.3f}", run["perplexity"].get<double>()),
                fmt::format("{:.4f}", run["bits_per_byte"].get<double>()), percent(needle["accuracy"]),
                percent(needle["low"]) + " to " + percent(needle["high"]), percent(needle["chance"]),
@@ -99,7 +105,7 @@ void run(Common common, const Options& options) {
   };
   for (const study::PlannedRun& each : runs) remove_if_interrupted(out / "runs" / each.name() / "model");
   interrupt_gently();
-  const auto done = study::carry_out(runs, description.needle, study);
+  const auto done = study::carry_out(description, runs, study);
   progress.reset();
   if (done.size() < runs.size()) {
     std::fprintf(stderr, "stopped after %zu of %zu runs, all saved; the same command with --resume goes on\n",

@@ -61,50 +61,79 @@ Member read_member(const json& found, const std::string& where) {
   return member;
 }
 
-std::vector<Member> read_members(const json& found, const std::string& where) {
-  if (!found.is_array() || found.empty()) wrong(where, "members", found, "a list with a member or more");
-  std::vector<Member> members;
+// The list behind `key`; an element twice, as `name` tells it, is an error.
+template <class Read, class Name>
+auto read_list(const json& found, const std::string& key, const std::string& where, const Read& read,
+               const Name& name) {
+  if (!found.is_array() || found.empty()) wrong(where, key, found, "a list with an element or more");
+  std::vector<decltype(read(found))> list;
   std::set<std::string> names;
   for (const json& each : found) {
-    members.push_back(read_member(each, where));
-    if (!names.insert(members.back().name).second)
-      fail(ErrorCode::usage, "{}: members names {} twice", where, members.back().name);
+    list.push_back(read(each));
+    if (!names.insert(name(list.back())).second)
+      fail(ErrorCode::usage, "{}: {} names {} twice", where, key, name(list.back()));
   }
-  return members;
+  return list;
 }
 
-std::vector<int64_t> read_seeds(const json& found, const std::string& where) {
-  if (!found.is_array() || found.empty()) wrong(where, "seeds", found, "a list with a seed or more");
-  std::vector<int64_t> seeds;
-  for (const json& each : found) {
-    seeds.push_back(whole(each, "seeds", 0, 1e15, where));
-    if (std::count(seeds.begin(), seeds.end(), seeds.back()) > 1)
-      fail(ErrorCode::usage, "{}: seeds names {} twice", where, seeds.back());
-  }
-  return seeds;
+std::vector<Member> read_members(const json& found, const std::string& where) {
+  return read_list(
+      found, "members", where, [&](const json& each) { return read_member(each, where); },
+      [](const Member& member) { return member.name; });
 }
 
-eval::NeedleOptions read_needle(const json& found, const std::string& where) {
-  train::check_keys(found, "needle", {"form", "lengths", "depths", "needles", "queries", "samples"}, where, kDocs);
+std::vector<int64_t> read_seeds(const json& found, const std::string& key, const std::string& where) {
+  return read_list(
+      found, key, where, [&](const json& each) { return whole(each, key, 0, 1e15, where); },
+      [](int64_t seed) { return std::to_string(seed); });
+}
+
+// Those of `all` that the list behind `key` names.
+template <class T>
+std::vector<T> choose(const json& found, const std::string& key, const std::vector<T>& all, const std::string& where) {
+  return read_list(
+      found, key, where,
+      [&](const json& each) {
+        const auto at = std::find_if(all.begin(), all.end(), [&](const T& one) { return each == one.name; });
+        std::string names;
+        for (const T& one : all) names += (names.empty() ? "" : ", ") + one.name;
+        if (at == all.end()) wrong(where, key, each, ("one of " + names).c_str());
+        return *at;
+      },
+      [](const T& one) { return one.name; });
+}
+
+// What a group leaves out is all that there is.
+RunGroup read_group(const json& found, const std::string& key, const RunGroup& all, const std::string& where) {
+  train::check_keys(found, key, {"sizes", "members", "seeds"}, where, kDocs);
+  RunGroup group = all;
+  if (found.contains("sizes")) group.sizes = choose(found["sizes"], key + ".sizes", all.sizes, where);
+  if (found.contains("members")) group.members = choose(found["members"], key + ".members", all.members, where);
+  if (found.contains("seeds")) group.seeds = read_seeds(found["seeds"], key + ".seeds", where);
+  return group;
+}
+
+eval::NeedleOptions read_needle(const json& found, const std::string& key, const std::string& where) {
+  train::check_keys(found, key, {"form", "lengths", "depths", "needles", "queries", "samples"}, where, kDocs);
   eval::NeedleOptions options;
   if (const auto form = found.find("form"); form != found.end()) {
-    if (!form->is_string()) wrong(where, "needle.form", *form, "pair or sentence");
+    if (!form->is_string()) wrong(where, key + ".form", *form, "pair or sentence");
     options.form = text::parse_needle_form(form->get<std::string>());
   }
-  const auto list = [&](const char* key, auto& values, const auto& read) {
-    const auto at = found.find(key);
+  const auto list = [&](const char* name, auto& values, const auto& read) {
+    const auto at = found.find(name);
     if (at == found.end()) return;
-    if (!at->is_array()) wrong(where, fmt::format("needle.{}", key), *at, "a list of numbers");
+    if (!at->is_array()) wrong(where, key + "." + name, *at, "a list of numbers");
     values.clear();
     for (const json& each : *at) values.push_back(read(each));
   };
-  list("lengths", options.lengths, [&](const json& x) { return whole(x, "needle.lengths", 1, 1 << 30, where); });
+  list("lengths", options.lengths, [&](const json& x) { return whole(x, key + ".lengths", 1, 1 << 30, where); });
   list("depths", options.depths, [&](const json& x) {
-    if (!x.is_number() || !(x >= 0.0 && x <= 1.0)) wrong(where, "needle.depths", x, "a number from 0 to 1");
+    if (!x.is_number() || !(x >= 0.0 && x <= 1.0)) wrong(where, key + ".depths", x, "a number from 0 to 1");
     return x.get<double>();
   });
-  const auto count = [&](const char* key, int64_t otherwise) {
-    return found.contains(key) ? whole(found[key], fmt::format("needle.{}", key), 1, 1 << 20, where) : otherwise;
+  const auto count = [&](const char* name, int64_t otherwise) {
+    return found.contains(name) ? whole(found[name], key + "." + name, 1, 1 << 20, where) : otherwise;
   };
   options.needles = static_cast<size_t>(count("needles", static_cast<int64_t>(options.needles)));
   options.queries = static_cast<size_t>(count("queries", static_cast<int64_t>(options.queries)));
@@ -112,22 +141,63 @@ eval::NeedleOptions read_needle(const json& found, const std::string& where) {
   return options;
 }
 
+Track read_track(const std::string& name, const json& found, const RunGroup& all, const std::string& where) {
+  const std::string key = "tracks." + name;
+  check_name(name, "tracks", where);
+  train::check_keys(found, key, {"data", "needle", "pilot", "runs"}, where, kDocs);
+  Track track;
+  track.name = name;
+  if (!found.contains("data")) fail(ErrorCode::usage, "{}: {}.data is missing; {} lists all keys", where, key, kDocs);
+  track.data = found["data"];
+  if (track.data.contains("vocabulary"))
+    fail(ErrorCode::usage, "{}: {}.data.vocabulary: a study trains its own, of vocabulary_size pieces; leave it out",
+         where, key);
+  const json needle = found.value("needle", json::array({json::object()}));
+  if (!needle.is_array() || needle.empty()) wrong(where, key + ".needle", needle, "a list with a rung or more");
+  for (const json& rung : needle) track.needle.push_back(read_needle(rung, key + ".needle", where));
+  if (found.contains("pilot")) {
+    track.pilot = read_group(found["pilot"], key + ".pilot", all, where);
+  } else if (needle.size() > 1) {
+    fail(ErrorCode::usage, "{}: {}.needle has {} rungs, of which a pilot run chooses one: {}.pilot is missing", where,
+         key, needle.size(), key);
+  }
+  const json runs = found.value("runs", json::array({json::object()}));
+  if (!runs.is_array() || runs.empty()) wrong(where, key + ".runs", runs, "a list with a group or more");
+  for (const json& group : runs) track.runs.push_back(read_group(group, key + ".runs", all, where));
+  for (const RunGroup& group : track.runs) {
+    for (const int64_t seed : group.seeds) {
+      if (std::count(track.pilot.seeds.begin(), track.pilot.seeds.end(), seed) > 0)
+        fail(ErrorCode::usage, "{}: {}.pilot.seeds: {} is a seed of the runs too; pilots need their own", where, key,
+             seed);
+    }
+  }
+  return track;
+}
+
+AnalysisKeys read_analyses(const json& found, const std::string& where) {
+  train::check_keys(found, "analyses", {"windows", "loss_windows"}, where, kDocs);
+  AnalysisKeys keys;
+  if (found.contains("windows")) keys.windows = whole(found["windows"], "analyses.windows", 2, 1 << 20, where);
+  if (found.contains("loss_windows"))
+    keys.loss_windows = whole(found["loss_windows"], "analyses.loss_windows", 2, 1 << 20, where);
+  return keys;
+}
+
 }  // namespace
 
 Description parse_description(const std::string& text, const std::string& where) {
   const json root = formats::parse_json(text, where, 32, true);
-  train::check_keys(root, "", {"vocabulary_size", "data", "sizes", "members", "seeds", "needle"}, where, kDocs);
+  train::check_keys(root, "", {"vocabulary_size", "sizes", "members", "seeds", "tracks", "analyses"}, where, kDocs);
   Description description;
   description.vocabulary_size =
       static_cast<int32_t>(whole(need(root, "vocabulary_size", where), "vocabulary_size", 1, 1 << 20, where));
-  description.data = need(root, "data", where);
-  if (description.data.contains("vocabulary"))
-    fail(ErrorCode::usage, "{}: data.vocabulary: a study trains its own, of vocabulary_size pieces; leave it out",
-         where);
-  description.sizes = read_sizes(need(root, "sizes", where), where);
-  description.members = read_members(need(root, "members", where), where);
-  description.seeds = read_seeds(need(root, "seeds", where), where);
-  description.needle = read_needle(root.value("needle", json::object()), where);
+  const RunGroup all = {read_sizes(need(root, "sizes", where), where),
+                        read_members(need(root, "members", where), where),
+                        read_seeds(need(root, "seeds", where), "seeds", where)};
+  const json& tracks = need(root, "tracks", where);
+  if (!tracks.is_object() || tracks.empty()) wrong(where, "tracks", tracks, "an object with a track or more");
+  for (const auto& [name, track] : tracks.items()) description.tracks.push_back(read_track(name, track, all, where));
+  description.analyses = read_analyses(root.value("analyses", json::object()), where);
   return description;
 }
 
@@ -139,17 +209,30 @@ std::string_view preset(std::string_view name) {
 std::vector<PlannedRun> plan(const Description& description, const std::string& where,
                              const std::filesystem::path& vocabulary, const std::vector<std::string>& settings) {
   std::vector<PlannedRun> runs;
-  for (const int64_t seed : description.seeds) {
-    for (const Size& size : description.sizes) {
-      for (const Member& member : description.members) {
-        json config = {{"model", size.model}, {"data", description.data}, {"train", size.train}};
-        config["model"]["attention"] = member.attention;
-        config["data"]["vocabulary"] = vocabulary.string();
-        config["train"]["seed"] = seed;
-        runs.push_back({size.name, member.name, seed, train::parse_config(config.dump(), where, settings)});
+  std::set<std::string> names;
+  const auto add = [&](const Track& track, const RunGroup& group, bool pilot) {
+    for (const int64_t seed : group.seeds) {
+      for (const Size& size : group.sizes) {
+        for (const Member& member : group.members) {
+          json config = {{"model", size.model}, {"data", track.data}, {"train", size.train}};
+          config["model"]["attention"] = member.attention;
+          config["data"]["vocabulary"] = vocabulary.string();
+          config["train"]["seed"] = seed;
+          runs.push_back(
+              {track.name, size.name, member.name, seed, pilot, train::parse_config(config.dump(), where, settings)});
+          if (!names.insert(runs.back().name()).second)
+            fail(ErrorCode::usage, "{}: two groups of tracks.{}.runs hold the run {}", where, track.name,
+                 runs.back().name());
+        }
       }
     }
-  }
+  };
+  for (const Track& track : description.tracks) add(track, track.pilot, true);
+  for (const Track& track : description.tracks)
+    for (const RunGroup& group : track.runs) add(track, group, false);
+  std::stable_sort(runs.begin(), runs.end(), [](const PlannedRun& a, const PlannedRun& b) {
+    return a.pilot != b.pilot ? a.pilot : !a.pilot && a.seed < b.seed;
+  });
   return runs;
 }
 

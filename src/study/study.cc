@@ -1,5 +1,7 @@
 #include "study/study.h"
 
+#include <cmath>
+#include <limits>
 #include <map>
 
 #include "base/check.h"
@@ -9,6 +11,7 @@
 #include "formats/json.h"
 #include "model/model_file.h"
 #include "model/trainable.h"
+#include "study/measure.h"
 #include "text/corpus.h"
 #include "text/vocabulary.h"
 #include "train/run.h"
@@ -21,10 +24,10 @@ using nlohmann::ordered_json;
 
 constexpr int64_t kCurvePoints = 100;
 
-uint64_t hash_file(const fs::path& path, uint64_t state) {
+uint64_t hash_file(const fs::path& path) {
   const MappedFile file = MappedFile::open(path);
   const auto bytes = file.bytes();
-  return hash_bytes({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, hash_number(bytes.size(), state));
+  return hash_bytes({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
 }
 
 ordered_json to_json(const eval::NeedleOptions& needle) {
@@ -37,15 +40,8 @@ ordered_json to_json(const eval::NeedleOptions& needle) {
           {"seed", needle.seed}};
 }
 
-// What the result of a run follows from: its description and the bytes of its files, wherever these lie.
-std::string key_of(const train::RunConfig& config, const eval::NeedleOptions& needle) {
-  ordered_json described = train::to_json(config);
-  for (const char* key : {"train", "valid", "vocabulary"}) described["data"].erase(key);
-  for (const std::string_view key : train::kKeysWithoutEffect) described["train"].erase(std::string(key));
-  uint64_t hash = hash_bytes(described.dump() + to_json(needle).dump());
-  for (const auto* files : {&config.data.train, &config.data.valid})
-    for (const std::string& file : *files) hash = hash_file(file, hash);
-  return fmt::format("{:016x}", hash_file(fs::path(config.data.vocabulary) / "tokenizer.model", hash));
+ordered_json to_json(const AnalysisKeys& keys) {
+  return {{"windows", keys.windows}, {"loss_windows", keys.loss_windows}};
 }
 
 // A mean over every so many steps, about kCurvePoints in all.
@@ -71,10 +67,13 @@ ordered_json curve(const fs::path& metrics, int64_t steps) {
   return points;
 }
 
+// Half of the answers: where the rungs of a ladder are set apart best.
+constexpr double kJudgedAccuracy = 0.5;
+
 class Study {
  public:
-  Study(const std::vector<PlannedRun>& runs, const eval::NeedleOptions& needle, const StudyOptions& options)
-      : runs_(runs), needle_(needle), options_(options), comm_(dist::alone()) {
+  Study(const Description& description, const std::vector<PlannedRun>& runs, const StudyOptions& options)
+      : description_(description), runs_(runs), options_(options), comm_(dist::alone()) {
     for (const PlannedRun& run : runs) {
       if (run.config.data.valid.empty())
         fail(ErrorCode::usage, "data.valid is missing: a study compares models on a text that none has seen");
@@ -85,12 +84,14 @@ class Study {
   std::vector<ordered_json> go() {
     std::vector<ordered_json> results;
     for (const PlannedRun& run : runs_) {
+      const auto needle = asked(run, results);
       const fs::path file = folder(run) / "result.json";
-      const std::string key = key_of(run.config, needle_);
+      const std::string key = key_of(run, needle);
       ordered_json result = read_result(file, key);
       if (result.is_null()) {
-        result = carry_out(run, key);
+        result = carry_out(run, needle);
         if (result.is_null()) break;  // stopped
+        result["key"] = key;
         write_text(file, result.dump(1) + "\n");
       }
       results.push_back(std::move(result));
@@ -105,18 +106,78 @@ class Study {
   void show(const PlannedRun& run, int64_t step) const {
     if (options_.progress) options_.progress(done_ + step, total_, run.name());
   }
+  void note(const std::string& text) const {
+    if (options_.on_note) options_.on_note(text);
+  }
 
-  // Null if there is none, or one of another description.
+  // Pilots are asked every rung, the others the one that pilots chose: pilots stand before them.
+  std::vector<eval::NeedleOptions> asked(const PlannedRun& run, const std::vector<ordered_json>& results) const {
+    for (const Track& track : description_.tracks) {
+      if (track.name != run.track) continue;
+      if (run.pilot) return track.needle;
+      return {track.needle[judged_rungs(description_, results).at(track.name)]};
+    }
+    fail(ErrorCode::internal, "study: the run {} is of no track", run.name());
+  }
+
+  // What the result of a run follows from: its description and the bytes of its files, wherever these lie.
+  std::string key_of(const PlannedRun& run, const std::vector<eval::NeedleOptions>& needle) {
+    ordered_json described = train::to_json(run.config);
+    for (const char* key : {"train", "valid", "vocabulary"}) described["data"].erase(key);
+    for (const std::string_view key : train::kKeysWithoutEffect) described["train"].erase(std::string(key));
+    uint64_t hash = hash_bytes(described.dump() + to_json(description_.analyses).dump());
+    for (const eval::NeedleOptions& rung : needle) hash = hash_bytes(to_json(rung).dump(), hash);
+    for (const auto* files : {&run.config.data.train, &run.config.data.valid})
+      for (const std::string& file : *files) hash = hash_number(hash_of(file), hash);
+    return fmt::format("{:016x}", hash_number(hash_of(fs::path(run.config.data.vocabulary) / "tokenizer.model"), hash));
+  }
+  uint64_t hash_of(const fs::path& file) {
+    const auto [at, fresh] = hashes_.try_emplace(file, 0);
+    if (fresh) at->second = hash_file(file);
+    return at->second;
+  }
+
+  // Null if there is none.
   ordered_json read_result(const fs::path& file, const std::string& key) const {
     if (!fs::exists(file)) return nullptr;
-    ordered_json result = formats::parse_json(read_text(file, size_t{16} << 20), file.string());
-    if (result.value("key", "") == key) return result;
+    ordered_json result;
+    try {
+      result = formats::parse_json(read_text(file, size_t{16} << 20), file.string());
+      if (!result.is_object() || !result.contains("key")) fail(ErrorCode::format, "{}: is no result", file.string());
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::format) throw;
+      note(fmt::format("{}; the run is done again", error.what()));
+      return nullptr;
+    }
+    if (result.value("version", 0) != kResultVersion) {
+      fail(ErrorCode::usage,
+           "{}: is of version {} of the results, this program makes version {}, and the two cannot be set side by "
+           "side; remove the folder of this run, and it is done again",
+           file.string(), result.value("version", 0), kResultVersion);
+    }
+    if (result["key"] == key) return result;
     fail(ErrorCode::usage,
          "{}: is of another description, text or vocabulary; give another folder, or remove the folder of this run",
          file.string());
   }
 
-  ordered_json carry_out(const PlannedRun& run, const std::string& key) {
+  // Null if it was stopped.
+  ordered_json carry_out(const PlannedRun& run, const std::vector<eval::NeedleOptions>& needle) {
+    ordered_json result = {{"version", kResultVersion}, {"key", ""},        {"track", run.track}, {"size", run.size},
+                           {"member", run.member},      {"seed", run.seed}, {"pilot", run.pilot}};
+    try {
+      const ordered_json measured = train_and_measure(run, needle);
+      if (measured.is_null()) return nullptr;
+      result.update(measured);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::numeric) throw;
+      note(fmt::format("{} failed: {}", run.name(), error.what()));
+      result["failed"] = error.what();
+    }
+    return result;
+  }
+
+  ordered_json train_and_measure(const PlannedRun& run, const std::vector<eval::NeedleOptions>& needle) {
     train::RunOptions options;
     options.out = folder(run);
     options.resume = true;
@@ -125,57 +186,114 @@ class Study {
     options.stop = options_.stop;
     options.on_note = options_.on_note;
     options.on_step = [&](const ordered_json& metrics) { show(run, metrics["step"]); };
-    int64_t parameters = 0;
-    options.on_start = [&](const model::Config& config) { parameters = model::parameter_count(config); };
+    int64_t parameters = 0, embeddings = 0;
+    options.on_start = [&](const model::Config& config) {
+      parameters = model::parameter_count(config);
+      embeddings = config.vocabulary * config.width * (config.tied ? 1 : 2);
+    };
     const train::RunResult trained = train::run(run.config, options, *comm_);
     if (trained.stopped) return nullptr;
-    return {{"key", key},
-            {"size", run.size},
-            {"member", run.member},
-            {"seed", run.seed},
-            {"parameters", parameters},
+    const model::ModelFile file = model::ModelFile::open(folder(run) / "model");
+    const auto tokenizer = train::open_vocabulary(run.config);
+    const std::string& dtype = run.config.train.dtype;
+    const auto model = model::load(file, dtype.empty() ? model::default_dtype() : parse_dtype(dtype));
+    return {{"parameters", parameters},
+            {"parameters_without_embeddings", parameters - embeddings},
             {"tokens", trained.tokens},
             {"tokens_per_s", trained.tokens_per_s},
             {"loss_nats", trained.loss_nats},
             {"perplexity", trained.perplexity},
             {"bits_per_byte", trained.bits_per_byte},
-            {"needle", ask(run)},
+            {"needle", ask(model, *tokenizer, needle)},
+            {"measures", measure(run, model, *tokenizer)},
             {"curve", curve(options.out / "metrics.jsonl", trained.steps)}};
   }
 
-  ordered_json ask(const PlannedRun& run) const {
-    const model::ModelFile file = model::ModelFile::open(folder(run) / "model");
-    const auto tokenizer = train::open_vocabulary(run.config);
-    const text::Haystack haystack;
-    const auto tasks = eval::plan_needles(*tokenizer, haystack, needle_);
-    const auto model = model::load(file, parse_dtype(run.config.train.dtype));
-    const eval::NeedleResult result = eval::ask_needles(model, *tokenizer, needle_.form, tasks);
-    const auto interval = eval::wilson_interval(result.accuracy);
-    double attention = 0;
-    int64_t answers = 0;
-    for (const eval::NeedleCell& cell : result.cells)
-      for (const eval::NeedleSample& sample : cell.samples)
-        for (const eval::NeedleAnswer& answer : sample.answers) {
-          attention += eval::mean_attention(answer);
-          ++answers;
-        }
-    return {{"right", result.accuracy.right},
-            {"asked", result.accuracy.asked},
-            {"accuracy", result.accuracy.value()},
-            {"low", interval.low},
-            {"high", interval.high},
-            {"chance", 1 / static_cast<double>(needle_.needles)},
-            {"attention_on_answer", attention / static_cast<double>(answers)}};
+  static ordered_json ask(const std::shared_ptr<const model::Transformer>& model, const tokenizer::Tokenizer& tokenizer,
+                          const std::vector<eval::NeedleOptions>& needle) {
+    ordered_json rungs = ordered_json::array();
+    for (const eval::NeedleOptions& options : needle) {
+      const text::Haystack haystack;
+      const auto tasks = eval::plan_needles(tokenizer, haystack, options);
+      const eval::NeedleResult result = eval::ask_needles(model, tokenizer, options.form, tasks);
+      const auto interval = eval::wilson_interval(result.accuracy);
+      double attention = 0;
+      int64_t answers = 0;
+      for (const eval::NeedleCell& cell : result.cells)
+        for (const eval::NeedleSample& sample : cell.samples)
+          for (const eval::NeedleAnswer& answer : sample.answers) {
+            attention += eval::mean_attention(answer);
+            ++answers;
+          }
+      rungs.push_back({{"right", result.accuracy.right},
+                       {"asked", result.accuracy.asked},
+                       {"accuracy", result.accuracy.value()},
+                       {"low", interval.low},
+                       {"high", interval.high},
+                       {"chance", 1 / static_cast<double>(options.needles)},
+                       {"attention_on_answer", attention / static_cast<double>(answers)}});
+    }
+    return rungs;
   }
 
+  ordered_json measure(const PlannedRun& run, const std::shared_ptr<const model::Transformer>& model,
+                       const tokenizer::Tokenizer& tokenizer) const {
+    MeasureInputs in;
+    in.model = model;
+    in.bos = tokenizer.add_bos ? tokenizer.bos : -1;
+    for (const std::string& file : run.config.data.valid) {
+      std::vector<int32_t> ids;
+      for (const std::string& document : text::read_documents({file})) {
+        const auto more = tokenizer.encode(document);
+        ids.insert(ids.end(), more.begin(), more.end());
+      }
+      in.texts.push_back(std::move(ids));
+    }
+    in.context = run.config.train.context;
+    in.keys = description_.analyses;
+    Measures measures;
+    measure_predictions(measures, in);
+    measure_maps(measures, in);
+    ordered_json out = ordered_json::object();
+    for (const auto& [name, measured] : measures) {
+      ordered_json value = nullptr;
+      if (measured.value) value = *measured.value;
+      out[name] = {{"value", value}, {"windows", measured.windows}};
+    }
+    return out;
+  }
+
+  const Description& description_;
   const std::vector<PlannedRun>& runs_;
-  const eval::NeedleOptions& needle_;
   const StudyOptions& options_;
   std::unique_ptr<dist::Comm> comm_;
+  std::map<fs::path, uint64_t> hashes_;
   int64_t done_ = 0, total_ = 0;  // steps
 };
 
 }  // namespace
+
+std::map<std::string, size_t> judged_rungs(const Description& description, const std::vector<ordered_json>& results) {
+  std::map<std::string, size_t> judged;
+  for (const Track& track : description.tracks) {
+    size_t& best = judged[track.name] = 0;
+    double nearest = std::numeric_limits<double>::infinity();
+    for (size_t rung = 0; rung < track.needle.size(); ++rung) {
+      double right = 0, asked = 0;
+      for (const ordered_json& result : results) {
+        if (!result["pilot"].get<bool>() || result["track"] != track.name || result.contains("failed")) continue;
+        right += result["needle"][rung]["right"].get<double>();
+        asked += result["needle"][rung]["asked"].get<double>();
+      }
+      if (asked == 0) break;
+      const double distance = std::abs(right / asked - kJudgedAccuracy);
+      if (distance >= nearest) continue;
+      nearest = distance;
+      best = rung;
+    }
+  }
+  return judged;
+}
 
 void make_vocabulary(const fs::path& folder, int32_t pieces, const std::vector<std::string>& texts) {
   if (fs::exists(folder / "tokenizer.model")) return;
@@ -183,9 +301,9 @@ void make_vocabulary(const fs::path& folder, int32_t pieces, const std::vector<s
   text::write_vocabulary(folder, text::train_vocabulary(documents, pieces));
 }
 
-std::vector<ordered_json> carry_out(const std::vector<PlannedRun>& runs, const eval::NeedleOptions& needle,
+std::vector<ordered_json> carry_out(const Description& description, const std::vector<PlannedRun>& runs,
                                     const StudyOptions& options) {
-  return Study(runs, needle, options).go();
+  return Study(description, runs, options).go();
 }
 
 }  // namespace unchain::study

@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -24,15 +25,27 @@ struct StudyOptions {
 // text::read_documents, text::train_vocabulary, text::write_vocabulary.
 void make_vocabulary(const std::filesystem::path& folder, int32_t pieces, const std::vector<std::string>& texts);
 
+// The version of what stands in a result.json; older ones are refused.
+inline constexpr int kResultVersion = 1;
+
 // Does what is not done yet, run after run, each in OUT/runs/NAME: a training run (docs/training.md) and result.json.
-// A run is done if its result.json was made from the same description, text and vocabulary (key "key"); one that was
-// stopped goes on from its newest checkpoint. Returns the results of all that are done, in the order of `runs`: fewer
-// than these if `stop` ended the study.
-// A result: {"key", "size", "member", "seed", "parameters", "tokens", "tokens_per_s", "loss_nats", "perplexity",
-// "bits_per_byte", "needle": {"right", "asked", "accuracy", "low", "high", "chance", "attention_on_answer"},
-// "curve": [{"tokens", "text_loss_nats", "answer_loss_nats"}]}; loss and perplexity are those of the validation text.
-// Errors: usage (no validation text); those of train::run, eval::plan_needles, eval::ask_needles.
-std::vector<nlohmann::ordered_json> carry_out(const std::vector<PlannedRun>& runs, const eval::NeedleOptions& needle,
+// A run is done if its result.json was made from the same description, text and vocabulary (key "key"); that file is
+// all that is needed of a run, here or on another machine. One that was stopped goes on from its newest checkpoint, a
+// damaged result.json is made again. A run that fails with NaN or infinity has a result that says so.
+// Returns the results of all that are done, in the order of `runs`: fewer than these if `stop` ended the study.
+// A result: {"version", "key", "track", "size", "member", "seed", "pilot", "parameters",
+// "parameters_without_embeddings", "tokens", "tokens_per_s", "loss_nats", "perplexity", "bits_per_byte", "needle":
+// [{"right", "asked", "accuracy", "low", "high", "chance", "attention_on_answer"} of each rung asked], "measures":
+// {NAME: {"value", "windows"}}, "curve": [{"tokens", "text_loss_nats", "answer_loss_nats"}]}; loss and perplexity are
+// those of the validation text. A failed one has "failed", the message, in place of all that follows "pilot".
+// Errors: usage (no validation text, a result of another description or version); those of train::run,
+// eval::plan_needles, eval::ask_needles, measure_predictions, measure_maps.
+std::vector<nlohmann::ordered_json> carry_out(const Description& description, const std::vector<PlannedRun>& runs,
                                               const StudyOptions& options);
+
+// The rung of each track that is judged, by name: nearest to half of the answers right over the pilot runs among these
+// results, the first where there are none.
+std::map<std::string, size_t> judged_rungs(const Description& description,
+                                           const std::vector<nlohmann::ordered_json>& results);
 
 }  // namespace unchain::study

@@ -12,7 +12,6 @@ class CliStudy : public Cli {
     const std::string text = UNCHAIN_TEST_DATA "/vocabulary/text.txt";
     const json description = {
         {"vocabulary_size", 400},
-        {"data", {{"train", text}, {"valid", text}, {"needles", {{"share", 0.5}, {"count", 1}}}}},
         {"sizes",
          {{"s",
            {{"model", small_model()},
@@ -26,7 +25,13 @@ class CliStudy : public Cli {
               {"dtype", "f32"}}}}}}},
         {"members", {"softmax", "diff_v1", "lowrank_diff"}},
         {"seeds", {0}},
-        {"needle", {{"form", "pair"}, {"lengths", {64}}, {"depths", {0, 1}}, {"needles", 2}, {"samples", 3}}}};
+        {"tracks",
+         {{"t",
+           {{"data", {{"train", text}, {"valid", text}, {"needles", {{"share", 0.5}, {"count", 1}}}}},
+            {"needle",
+             json::array(
+                 {{{"form", "pair"}, {"lengths", {64}}, {"depths", {0, 1}}, {"needles", 2}, {"samples", 3}}})}}}}},
+        {"analyses", {{"windows", 2}, {"loss_windows", 3}}}};
     write_file(own_ / "study.json", description.dump(1));
   }
   std::vector<std::string> command(const std::string& out, const std::vector<std::string>& more = {}) {
@@ -53,19 +58,19 @@ TEST_F(CliStudy, OneTableOfAllMembers) {
   for (const json& run : results["runs"]) {
     expect_keys(
         run, {"key", "size", "member", "seed", "parameters", "tokens", "tokens_per_s", "perplexity", "bits_per_byte"});
-    expect_keys(run["needle"], {"right", "asked", "accuracy", "low", "high", "chance", "attention_on_answer"});
-    EXPECT_EQ(run["needle"]["asked"], 6);
-    EXPECT_EQ(run["needle"]["chance"], 0.5);
+    expect_keys(run["needle"][0], {"right", "asked", "accuracy", "low", "high", "chance", "attention_on_answer"});
+    EXPECT_EQ(run["needle"][0]["asked"], 6);
+    EXPECT_EQ(run["needle"][0]["chance"], 0.5);
     EXPECT_EQ(run["curve"].size(), 10u);
     EXPECT_GT(run["curve"][0]["text_loss_nats"], run["curve"][9]["text_loss_nats"]);
     // The same figures as the commands for one model give.
-    const std::string folder = own("a/runs/s-" + run["member"].get<std::string>() + "-0");
+    const std::string folder = own("a/runs/t-s-" + run["member"].get<std::string>() + "-0");
     EXPECT_EQ(run_json({"inspect", folder})["parameters"], run["parameters"]);
     const json needle = run_json({"needle", folder, "--form", "pair", "--lengths", "64", "--depths", "0,100",
                                   "--needles", "2", "--samples", "3", "--dtype", "f32", "-o", own("needle")});
-    EXPECT_EQ(needle["right"], run["needle"]["right"]);
-    EXPECT_NEAR(needle["attention_on_answer"]["mean"].get<double>(), run["needle"]["attention_on_answer"].get<double>(),
-                1e-9);
+    EXPECT_EQ(needle["right"], run["needle"][0]["right"]);
+    EXPECT_NEAR(needle["attention_on_answer"]["mean"].get<double>(),
+                run["needle"][0]["attention_on_answer"].get<double>(), 1e-9);
   }
 }
 
@@ -75,7 +80,7 @@ TEST_F(CliStudy, StoppedAndResumedItEndsTheSame) {
   options.signal = SIGTERM;
   bool sent = false;
   options.kill_when = [&] {
-    if (sent || !std::filesystem::exists(own_ / "a/runs/s-diff_v1-0/checkpoints/step-00000002")) return false;
+    if (sent || !std::filesystem::exists(own_ / "a/runs/t-s-diff_v1-0/checkpoints/step-00000002")) return false;
     return sent = true;
   };
   const RunResult stopped = run_program(command("a"), options);
@@ -85,15 +90,15 @@ TEST_F(CliStudy, StoppedAndResumedItEndsTheSame) {
         << stopped.err;
     EXPECT_FALSE(std::filesystem::exists(own_ / "a/results.json"));
   }
-  const auto before = std::filesystem::last_write_time(own_ / "a/runs/s-softmax-0/result.json");
+  const auto before = std::filesystem::last_write_time(own_ / "a/runs/t-s-softmax-0/result.json");
   expect_failure(command("a"), 2, {"holds a study already", "--resume"});
   ASSERT_EQ(run_program(command("a", {"--resume"})).status, 0);
-  EXPECT_EQ(std::filesystem::last_write_time(own_ / "a/runs/s-softmax-0/result.json"), before);
+  EXPECT_EQ(std::filesystem::last_write_time(own_ / "a/runs/t-s-softmax-0/result.json"), before);
   EXPECT_EQ(lasting(json::parse(read_file(own_ / "a/results.json"))),
             lasting(json::parse(read_file(own_ / "whole/results.json"))));
   // What is done belongs to its description.
   expect_failure(command("a", {"--resume", "--set", "train.learning_rate=5e-3"}), 2,
-                 {"s-softmax-0/result.json", "another description"});
+                 {"t-s-softmax-0/result.json", "another description"});
 }
 
 TEST_F(CliStudy, BadInput) {

@@ -8,11 +8,22 @@ namespace {
 const char* const kSmall = R"({
   // two members, two seeds
   "vocabulary_size": 300,
-  "data": {"train": "a.txt", "valid": ["b.txt"], "needles": {"share": 0.5}},
   "sizes": {"s": {"model": {"hidden_size": 32}, "train": {"tokens": 1e4, "context": 32, "batch_tokens": 64}}},
   "members": ["softmax", {"name": "held", "preset": "diff_v2", "lambda": 0.5}],
   "seeds": [0, 7],
-  "needle": {"form": "pair", "lengths": [64], "depths": [0, 1], "needles": 2, "queries": 2, "samples": 3}
+  "tracks": {
+    "language": {
+      "data": {"train": "a.txt", "valid": ["b.txt"]},
+      "needle": [{"form": "pair", "lengths": [64], "depths": [0, 1], "needles": 2, "queries": 2, "samples": 3}]
+    },
+    "retrieval": {
+      "data": {"train": "a.txt", "valid": ["b.txt"], "needles": {"share": 0.5}},
+      "needle": [{"needles": 2}, {"needles": 4}],
+      "pilot": {"members": ["softmax"], "seeds": [100]},
+      "runs": [{"seeds": [0]}, {"members": ["held"], "seeds": [1, 2]}]
+    }
+  },
+  "analyses": {"windows": 3}
 })";
 
 Description with(const std::string& from, const std::string& to) {
@@ -22,27 +33,34 @@ Description with(const std::string& from, const std::string& to) {
   return parse_description(text.replace(at, from.size(), to), "d.json");
 }
 
-TEST(Description, PlansSeedBySeedAndMemberByMember) {
+TEST(Description, PlansPilotsThenSeedBySeedTrackByTrackAndMemberByMember) {
   const Description description = parse_description(kSmall, "d.json");
   const auto runs = plan(description, "d.json", "out/vocabulary", {"train.learning_rate=0.5"});
-  ASSERT_EQ(runs.size(), 4u);
-  EXPECT_EQ(runs[0].name(), "s-softmax-0");
-  EXPECT_EQ(runs[1].name(), "s-held-0");
-  EXPECT_EQ(runs[3].name(), "s-held-7");
+  std::vector<std::string> names;
   for (const PlannedRun& run : runs) {
+    names.push_back(run.name());
+    EXPECT_EQ(run.pilot, run.seed == 100);
     EXPECT_EQ(run.config.train.tokens, 10000);
     EXPECT_EQ(run.config.train.seed, run.seed);
     EXPECT_EQ(run.config.train.learning_rate, 0.5);
     EXPECT_EQ(run.config.data.vocabulary, "out/vocabulary");
     EXPECT_EQ(run.config.data.train, std::vector<std::string>{"a.txt"});
+    EXPECT_EQ(run.config.data.needles.share, run.track == "retrieval" ? 0.5 : 0);
     EXPECT_EQ(run.config.model["hidden_size"], 32);
   }
-  EXPECT_EQ(runs[1].config.model["attention"], nlohmann::json({{"preset", "diff_v2"}, {"lambda", 0.5}}));
-  EXPECT_EQ(description.needle.form, text::NeedleForm::pair);
-  EXPECT_EQ(description.needle.lengths, std::vector<int64_t>{64});
-  EXPECT_EQ(description.needle.depths, (std::vector<double>{0, 1}));
-  EXPECT_EQ(description.needle.queries, 2u);
-  EXPECT_EQ(description.needle.samples, 3);
+  EXPECT_EQ(names, (std::vector<std::string>{"retrieval-s-softmax-100", "language-s-softmax-0", "language-s-held-0",
+                                             "retrieval-s-softmax-0", "retrieval-s-held-0", "retrieval-s-held-1",
+                                             "retrieval-s-held-2", "language-s-softmax-7", "language-s-held-7"}));
+  EXPECT_EQ(runs[2].config.model["attention"], nlohmann::json({{"preset", "diff_v2"}, {"lambda", 0.5}}));
+  const eval::NeedleOptions& needle = description.tracks[0].needle.at(0);
+  EXPECT_EQ(needle.form, text::NeedleForm::pair);
+  EXPECT_EQ(needle.lengths, std::vector<int64_t>{64});
+  EXPECT_EQ(needle.depths, (std::vector<double>{0, 1}));
+  EXPECT_EQ(needle.queries, 2u);
+  EXPECT_EQ(needle.samples, 3);
+  EXPECT_EQ(description.tracks[1].needle.at(1).needles, 4u);
+  EXPECT_EQ(description.analyses.windows, 3);
+  EXPECT_EQ(description.analyses.loss_windows, 100);
 }
 
 TEST(Description, PresetsAreDescriptions) {
@@ -56,12 +74,12 @@ TEST(Description, BadInput) {
     SCOPED_TRACE(to);
     test::expect_error([&] { with(from, to); }, ErrorCode::usage, parts);
   };
-  expect("\"seeds\"", "\"seed\"", {"d.json", "seed is no key", "seeds", "docs/study.md"});
+  expect("\"seeds\": [0, 7]", "\"seed\": [0, 7]", {"d.json", "seed is no key", "seeds", "docs/study.md"});
   expect("\"queries\"", "\"query\"", {"needle.query", "needle.queries"});
   expect("\"vocabulary_size\": 300,", "", {"vocabulary_size is missing"});
   expect("300", "3.5", {"vocabulary_size is 3.5", "whole number"});
   expect("[0, 7]", "[0, 0]", {"seeds names 0 twice"});
-  expect("[0, 7]", "[]", {"seeds", "a seed or more"});
+  expect("[0, 7]", "[]", {"seeds", "a list"});
   expect("[0, 7]", "[-1]", {"seeds is -1"});
   expect("\"held\"", "\"softmax\"", {"members names softmax twice"});
   expect("\"held\"", "\"../up\"", {"members is \"../up\"", "letters, digits and _"});
@@ -70,7 +88,17 @@ TEST(Description, BadInput) {
   expect("\"train\": {\"tokens\"", "\"trian\": {\"tokens\"", {"sizes.s.trian", "sizes.s.train"});
   expect("[0, 1]", "[0, 50]", {"needle.depths is 50", "from 0 to 1"});
   expect("\"pair\"", "\"pear\"", {"pear"});
-  expect("\"a.txt\"", "\"a.txt\", \"vocabulary\": \"v\"", {"data.vocabulary", "leave it out"});
+  expect("\"a.txt\"", "\"a.txt\", \"vocabulary\": \"v\"", {"tracks.language.data.vocabulary", "leave it out"});
+  expect("\"language\"", "\"../up\"", {"tracks is \"../up\""});
+  expect("\"pilot\"", "\"pilots\"", {"tracks.retrieval.pilots", "pilot"});
+  expect("\"pilot\": {\"members\": [\"softmax\"], \"seeds\": [100]},", "",
+         {"2 rungs", "tracks.retrieval.pilot is missing"});
+  expect("[100]", "[2]", {"pilot.seeds: 2 is a seed of the runs too"});
+  expect("[\"held\"]", "[\"hold\"]", {"tracks.retrieval.runs.members is \"hold\"", "softmax, held"});
+  expect("{\"windows\": 3}", "{\"windows\": 1}", {"analyses.windows is 1"});
+  // A run in two groups.
+  const Description twice = with("[1, 2]", "[0, 2]");
+  test::expect_error([&] { plan(twice, "d.json", "v", {}); }, ErrorCode::usage, {"retrieval-s-held-0"});
   test::expect_error([] { preset("large"); }, ErrorCode::usage, {"--preset large", "smoke"});
   test::expect_error([] { parse_description("{", "d.json"); }, ErrorCode::format, {"d.json"});
   // What belongs to a training configuration is found when the runs are planned.

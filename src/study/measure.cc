@@ -1,0 +1,240 @@
+#include "study/measure.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <set>
+#include <tuple>
+
+#include "analysis/analyzer.h"
+#include "analysis/simplex.h"
+#include "base/check.h"
+#include "model/context.h"
+
+namespace unchain::study {
+namespace {
+
+using analysis::LayerResults;
+using analysis::MapKind;
+using analysis::Measure;
+using Ids = std::vector<int32_t>;
+
+double mean(const std::vector<double>& values) {
+  double sum = 0;
+  for (const double x : values) sum += x;
+  return sum / static_cast<double>(values.size());
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const size_t half = values.size() / 2;
+  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
+}
+
+std::vector<double> all_windows(const Measured& measured) {
+  std::vector<double> all;
+  for (const auto& text : measured.windows) all.insert(all.end(), text.begin(), text.end());
+  return all;
+}
+
+// Calls body(text, ids) for windows of BOS and `count` tokens, evenly over each text.
+void for_windows(const MeasureInputs& in, int64_t count, int64_t most,
+                 const std::function<void(size_t text, const Ids& ids)>& body) {
+  for (size_t text = 0; text < in.texts.size(); ++text) {
+    const Ids& tokens = in.texts[text];
+    const int64_t whole = static_cast<int64_t>(tokens.size()) / count;
+    if (whole < 1)
+      fail(ErrorCode::usage, "text {} of the validation texts: has {} tokens, a window needs {}", text + 1,
+           tokens.size(), count);
+    const int64_t windows = std::min(whole, most);
+    for (int64_t w = 0; w < windows; ++w) {
+      const auto first = tokens.begin() + w * whole / windows * count;
+      Ids ids(first, first + count);
+      if (in.bos >= 0) ids.insert(ids.begin(), in.bos);
+      body(text, ids);
+    }
+  }
+}
+
+// Tokens of the text in a window of N tokens.
+int64_t room(const MeasureInputs& in) {
+  return in.context - (in.bos >= 0 ? 1 : 0);
+}
+
+void add_window(Measures& measures, const std::string& name, size_t text, double value) {
+  auto& windows = measures[name].windows;
+  windows.resize(std::max(windows.size(), text + 1));
+  windows[text].push_back(value);
+}
+
+// Positions 1 … of `ids` whose token completes a sequence of three that the window held before.
+std::vector<bool> completes_trigram(const Ids& ids) {
+  std::vector<bool> completes(ids.size(), false);
+  std::set<std::tuple<int32_t, int32_t, int32_t>> seen;
+  for (size_t i = 2; i < ids.size(); ++i) completes[i] = !seen.emplace(ids[i - 2], ids[i - 1], ids[i]).second;
+  return completes;
+}
+
+double share(int64_t part, int64_t whole) {
+  return static_cast<double>(part) / static_cast<double>(whole);
+}
+
+// The measures of one window's maps that are means over layers and heads, with the names that claims give them.
+struct MeanMeasure {
+  const char* name;
+  MapKind kind;
+  Measure measure;
+};
+constexpr MeanMeasure kMeans[] = {
+    {"entropy_normalised", MapKind::map, Measure::entropy_normalised},
+    {"a1_entropy_normalised", MapKind::positive, Measure::entropy_normalised},
+    {"top_mass_5", MapKind::map, Measure::top_mass_5},
+    {"negative_mass", MapKind::map, Measure::negative_mass},
+    {"negative_share", MapKind::map, Measure::negative_share},
+};
+// Those that are medians.
+constexpr MeanMeasure kMedians[] = {
+    {"a2_block_rank_entropy", MapKind::noise, Measure::block_rank_entropy},
+    {"a2_block_rank_entropy_squared", MapKind::noise, Measure::block_rank_entropy_squared},
+    {"a2_block_rank_stable", MapKind::noise, Measure::block_rank_stable},
+    {"a2_block_rank_r90", MapKind::noise, Measure::block_rank_r90},
+    {"a1_block_rank_entropy", MapKind::positive, Measure::block_rank_entropy},
+};
+// The band of claims 1 and 2.
+constexpr double kLowRank = 2, kHighRank = 5;
+
+// Of one window's results. A map without a noise term is its own positive map.
+std::vector<double> values_of(const analysis::AnalysisResults& results, const MeanMeasure& measure) {
+  std::vector<double> values;
+  for (const LayerResults& layer : results.layers) {
+    const MapKind kind = measure.kind == MapKind::positive && !layer.noise ? MapKind::map : measure.kind;
+    for (const analysis::HeadResults& head : layer.heads) {
+      const auto& summary = head.measures[static_cast<size_t>(kind)][static_cast<size_t>(measure.measure)];
+      if (summary) values.push_back(summary->mean);
+    }
+  }
+  return values;
+}
+
+class MapMeasures {
+ public:
+  explicit MapMeasures(Measures& measures) : measures_(measures) {}
+
+  void add(size_t text, const analysis::AnalysisResults& results, const analysis::SimplexCounts& counts) {
+    for (const MeanMeasure& each : kMeans) {
+      const auto values = values_of(results, each);
+      if (!values.empty()) add_window(measures_, each.name, text, mean(values));
+    }
+    for (const MeanMeasure& each : kMedians) {
+      const auto values = values_of(results, each);
+      if (values.empty()) continue;
+      add_window(measures_, each.name, text, median(values));
+      auto& pooled = pooled_[each.name];
+      pooled.insert(pooled.end(), values.begin(), values.end());
+    }
+    std::vector<double> cosine, cka;
+    for (const LayerResults& layer : results.layers) {
+      if (layer.cosine_distance) cosine.push_back(layer.cosine_distance->mean);
+      if (layer.cka) cka.push_back(1 - layer.cka->mean);
+      if (!layer.noise) continue;
+      for (const analysis::HeadResults& head : layer.heads) {
+        const auto& rank =
+            head.measures[static_cast<size_t>(MapKind::noise)][static_cast<size_t>(Measure::block_rank_entropy)];
+        if (rank) layer_ranks_[layer.layer].push_back(rank->mean);
+      }
+    }
+    if (!cosine.empty()) add_window(measures_, "head_cosine_distance", text, mean(cosine));
+    if (!cka.empty()) add_window(measures_, "head_cka_distance", text, mean(cka));
+    add_window(measures_, "row_sum_off_share", text, share(counts.rows_off, counts.rows));
+    add_window(measures_, "raw_over_one_share", text, share(counts.over_one, counts.entries));
+    if (counts.rescaled > 0)
+      add_window(measures_, "rescaled_over_one_share", text, share(counts.rescaled_over_one, counts.rescaled));
+    if (counts.non_key > 0) {
+      add_window(measures_, "non_key_small_share", text, share(counts.small, counts.non_key));
+      add_window(measures_, "non_key_small_or_negative_share", text, share(counts.small_or_negative, counts.non_key));
+    }
+  }
+
+  // The values over all windows.
+  void finish() {
+    for (auto& [name, measured] : measures_)
+      if (!measured.windows.empty() && !measured.value) measured.value = mean(all_windows(measured));
+    for (const MeanMeasure& each : kMedians) {
+      const auto& pooled = pooled_[each.name];
+      measures_[each.name].value = pooled.empty() ? std::optional<double>() : median(pooled);
+    }
+    int64_t inside = 0;
+    for (const auto& [layer, ranks] : layer_ranks_) {
+      const double middle = median(ranks);
+      inside += middle >= kLowRank && middle <= kHighRank;
+    }
+    measures_["a2_layers_in_rank_band"].value =
+        layer_ranks_.empty() ? std::optional<double>() : share(inside, static_cast<int64_t>(layer_ranks_.size()));
+  }
+
+ private:
+  Measures& measures_;
+  std::map<std::string, std::vector<double>> pooled_;
+  std::map<int, std::vector<double>> layer_ranks_;
+};
+
+}  // namespace
+
+void measure_predictions(Measures& measures, const MeasureInputs& in) {
+  model::Context context(in.model, in.context);
+  const int64_t vocabulary = in.model->config.vocabulary;
+  Buffer<float> numbers(static_cast<size_t>(in.context * vocabulary));
+  // A window's last prediction is scored too, so it holds one token more than the context.
+  for_windows(in, room(in) + 1, in.keys.loss_windows, [&](size_t text, const Ids& ids) {
+    const auto rows = static_cast<int64_t>(ids.size()) - 1;
+    const Ids targets(ids.begin() + 1, ids.end());
+    context.truncate(0);
+    context.extend(std::span(ids).first(static_cast<size_t>(rows)));
+    std::vector<double> nll(targets.size());
+    context.nll(nll, targets);
+    const Matrix logits(numbers.data(), rows, vocabulary);
+    context.logits(logits, 0, rows);
+    const std::vector<bool> completes = completes_trigram(ids);
+    int64_t wrong = 0, repeated = 0, repeated_wrong = 0;
+    for (int64_t t = 0; t < rows; ++t) {
+      const float* row = logits.f32(t);
+      const bool miss = std::max_element(row, row + vocabulary) - row != targets[static_cast<size_t>(t)];
+      wrong += miss;
+      if (!completes[static_cast<size_t>(t) + 1]) continue;
+      ++repeated;
+      repeated_wrong += miss;
+    }
+    add_window(measures, "loss_nats", text, mean(nll));
+    add_window(measures, "token_error", text, share(wrong, rows));
+    if (repeated > 0) add_window(measures, "ngram_error", text, share(repeated_wrong, repeated));
+  });
+  for (const char* name : {"loss_nats", "token_error", "ngram_error"}) {
+    Measured& measured = measures[name];
+    if (!measured.windows.empty()) measured.value = mean(all_windows(measured));
+  }
+}
+
+void measure_maps(Measures& measures, const MeasureInputs& in) {
+  model::Context context(in.model, in.context);
+  Measures of_maps;
+  MapMeasures sums(of_maps);
+  for_windows(in, room(in), in.keys.windows, [&](size_t text, const Ids& ids) {
+    analysis::AnalysisOptions options;
+    options.selection = analysis::parse_selection({"rows", "block", "redundancy"});
+    options.seed = in.seed;
+    options.excerpt_tokens = 0;
+    analysis::MapAnalyzer analyzer(options);
+    analysis::SimplexObserver simplex;
+    const attention::Taps taps{{&analyzer, &simplex}, {}};
+    analyzer.begin_window(static_cast<int64_t>(ids.size()), ids);
+    simplex.begin_window(ids);
+    context.truncate(0);
+    context.extend(ids, 1, &taps);
+    analyzer.end_window();
+    sums.add(text, analyzer.results(), simplex.total());
+  });
+  sums.finish();
+  measures.merge(of_maps);
+}
+
+}  // namespace unchain::study
