@@ -114,15 +114,20 @@ bool shrink(json& extras) {
 
 // What differs between the pages of the commands.
 struct Kind {
-  std::string_view command, title, intervals;
+  std::string_view command, title, alone, intervals;  // `alone`: the title without a name
 };
 constexpr Kind kAnalysis = {
-    "analyze", "Attention of ",
+    "analyze", "Attention of ", "Attention maps",
     "Layers, heads and tokens are counted from 0. An interval is the 95 % bootstrap interval of "
     "the mean over windows; one window has none."};
-constexpr Kind kNeedle = {"needle", "Needles found by ",
+constexpr Kind kNeedle = {"needle", "Needles found by ", "Needles",
                           "Layers and heads are counted from 0. Intervals of accuracy are 95 % Wilson intervals, those "
                           "of attention 95 % bootstrap intervals of the mean over samples; one sample has none."};
+
+constexpr Kind kStudy = {"study", "Study: ", "Study",
+                         "A seed fixes the first weights and the order of the data. Intervals are 95 % intervals over "
+                         "seeds, those of needles 95 % Wilson intervals over questions."};
+constexpr const Kind* kKinds[] = {&kAnalysis, &kNeedle, &kStudy};
 
 std::string make_title(const Kind& kind, const json& results, const std::string& title) {
   if (!title.empty()) return title;
@@ -130,13 +135,13 @@ std::string make_title(const Kind& kind, const json& results, const std::string&
     const json& group = results.contains(part) ? results[part] : json();
     return group.is_object() && group.contains(key) && group[key].is_string() ? group[key].get<std::string>() : "";
   };
-  for (const auto& [part, key] :
-       {std::pair{"model", "name"}, std::pair{"settings", "model"}, std::pair{"model", "architecture"}}) {
+  for (const auto& [part, key] : {std::pair{"model", "name"}, std::pair{"settings", "model"},
+                                  std::pair{"model", "architecture"}, std::pair{"settings", "description"}}) {
     if (std::string name = text(part, key); !name.empty()) {
       return std::string(kind.title) + std::filesystem::path(name).filename().string();
     }
   }
-  return kind.command == kNeedle.command ? "Needles" : "Attention maps";
+  return std::string(kind.alone);
 }
 
 }  // namespace
@@ -159,7 +164,10 @@ void write_page(const std::filesystem::path& html, const json& results, const js
                 const PageOptions& options) {
   if (!results.is_object())
     fail(ErrorCode::usage, "report: results is {}, expected a JSON object", results.type_name());
-  const Kind& kind = results.value("command", json()) == kNeedle.command ? kNeedle : kAnalysis;
+  const json command = results.value("command", json());
+  const auto known =
+      std::find_if(std::begin(kKinds), std::end(kKinds), [&](const Kind* k) { return command == k->command; });
+  const Kind& kind = known == std::end(kKinds) ? kAnalysis : **known;
   const std::string title = escape_html(make_title(kind, results, options.title));
   const std::string plotly = pack_plotly(options.plotly);
   json kept = extras.is_object() ? extras : json::object();
@@ -176,6 +184,7 @@ void write_page(const std::filesystem::path& html, const json& results, const js
                                                      {"figures", files::kFiguresJs},
                                                      {"maps", files::kMapsJs},
                                                      {"needle", files::kNeedleJs},
+                                                     {"study", files::kStudyJs},
                                                      {"page", files::kPageJs}});
     if (page.size() < kPageLimit) return write_text(html, page);
     if (!shrink(kept)) {

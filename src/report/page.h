@@ -1,5 +1,5 @@
-// The page of an analysis or of needle results: one HTML file that needs no network, holds results.json and the
-// pictures drawn from it; the key "command" says which.
+// The page of an analysis, of needle results or of a study: one HTML file that needs no network, holds results.json and
+// the pictures drawn from it; the key "command" says which.
 //
 // `results` is results.json as it is written beside the page. `extras` is what only the pictures need; every part may
 // be absent, the page then leaves that picture out and says so:

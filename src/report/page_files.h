@@ -5,6 +5,7 @@
 
 namespace unchain::report::files {
 
-extern const std::string_view kPageHtml, kPageCss, kMeasuresJs, kThemeJs, kFiguresJs, kMapsJs, kNeedleJs, kPageJs;
+extern const std::string_view kPageHtml, kPageCss, kMeasuresJs, kThemeJs, kFiguresJs, kMapsJs, kNeedleJs, kStudyJs,
+    kPageJs;
 
 }  // namespace unchain::report::files
