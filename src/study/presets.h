@@ -1,10 +1,10 @@
-// The files of configs/study, compiled into the program.
+// The files of configs/study, and study/claims.json, compiled into the program.
 #pragma once
 
 #include <string_view>
 
 namespace unchain::study::presets {
 
-extern const std::string_view kSmokeJson;
+extern const std::string_view kSmokeJson, kClaimsJson;
 
 }  // namespace unchain::study::presets
