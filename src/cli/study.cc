@@ -8,7 +8,9 @@
 #include "base/file.h"
 #include "cli/interrupt.h"
 #include "cli/options.h"
+#include "cli/result_folder.h"
 #include "report/table.h"
+#include "study/observe.h"
 #include "unchain/version.h"
 
 namespace unchain::cli {
@@ -78,6 +80,20 @@ std::string show(const ordered_json& results) {
   return table.text();
 }
 
+// A line a claim that its runs say something of.
+std::string show_claims(const ordered_json& results) {
+  report::TextTable table;
+  using enum report::TextTable::Align;
+  table.column("claim", right).column("what is claimed").column("verdict").column("seeds", right);
+  bool any = false;
+  for (const ordered_json& claim : results["claims"]) {
+    if (claim["verdict"].is_null()) continue;
+    any = true;
+    table.row({claim["id"].dump(), claim["statement"], claim["verdict"], claim["parts"][0]["seeds"].dump()});
+  }
+  return any ? "\n" + table.text() : "";
+}
+
 void run(Common common, const Options& options) {
   prepare(common);
   const auto [where, text] = source(options);
@@ -85,8 +101,7 @@ void run(Common common, const Options& options) {
   const study::Description description = study::parse_description(text, where);
   const fs::path out = options.out, vocabulary = out / "vocabulary";
   const auto runs = study::plan(description, where, vocabulary, options.settings);
-  fs::create_directories(out);
-  claim_output(out / "results.json");
+  make_result_folder(options.out);
   remove_if_interrupted(vocabulary);
   study::make_vocabulary(vocabulary, description.vocabulary_size, runs.front().config.data.train);
 
@@ -103,6 +118,10 @@ void run(Common common, const Options& options) {
     progress->note(what + ", ");
     progress->show(static_cast<size_t>(done), static_cast<size_t>(total));
   };
+  study.on_note = [&](const std::string& note) {
+    progress.reset();  // the bar begins again on its own line
+    std::fprintf(stderr, "note: %s\n", note.c_str());
+  };
   for (const study::PlannedRun& each : runs) remove_if_interrupted(out / "runs" / each.name() / "model");
   interrupt_gently();
   const auto done = study::carry_out(description, runs, study);
@@ -112,12 +131,18 @@ void run(Common common, const Options& options) {
                  done.size(), runs.size());
     end_interrupted();
   }
-  const ordered_json results = {
-      {"schema", analysis::kResultsSchema}, {"command", "study"},
-      {"version", UNCHAIN_VERSION},         {"settings", {{"description", where}, {"set", options.settings}}},
-      {"claims", ordered_json::array()},    {"runs", done}};
-  write_text(out / "results.json", results.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
-  print_result(common, results, show(results) + fmt::format("\nfigures  {}\n", (out / "results.json").string()));
+  const study::Claims claims = study::parse_claims(std::string(study::claims_text()), "study/claims.json");
+  ordered_json judged = ordered_json::array();
+  for (const study::ClaimResult& result : study::judge(claims, study::observe(claims, done)))
+    judged.push_back(study::to_json(result, claims));
+  const ordered_json results = {{"schema", analysis::kResultsSchema},
+                                {"command", "study"},
+                                {"version", UNCHAIN_VERSION},
+                                {"settings", {{"description", where}, {"set", options.settings}}},
+                                {"claims", judged},
+                                {"runs", done}};
+  const std::string files = write_results(options.out, results, {});
+  print_result(common, results, show(results) + show_claims(results) + "\n" + files);
 }
 
 }  // namespace
@@ -139,7 +164,7 @@ void add_study(CLI::App& app) {
       ->group("Runs");
   command->add_flag("--resume", options->resume, "go on with the study in the folder: what is done stays")
       ->group("Runs");
-  command->add_option("-o,--out", options->out, "folder for runs/, vocabulary/ and results.json")
+  command->add_option("-o,--out", options->out, "folder for runs/, vocabulary/, results.json and report.html")
       ->required()
       ->type_name("DIR")
       ->group("Output");

@@ -44,15 +44,22 @@ ordered_json to_json(const AnalysisKeys& keys) {
   return {{"windows", keys.windows}, {"loss_windows", keys.loss_windows}};
 }
 
-// A mean over every so many steps, about kCurvePoints in all.
-ordered_json curve(const fs::path& metrics, int64_t steps) {
-  const int64_t width = std::max<int64_t>(1, steps / kCurvePoints);
-  ordered_json points = ordered_json::array();
-  std::map<std::string, std::pair<double, int64_t>> sums;
-  const std::string text = read_text(metrics);
+std::vector<ordered_json> read_metrics(const fs::path& path) {
+  std::vector<ordered_json> lines;
+  const std::string text = read_text(path);
   for (size_t begin = 0, end; begin < text.size(); begin = end + 1) {
     end = std::min(text.find('\n', begin), text.size());
-    const ordered_json line = formats::parse_json(text.substr(begin, end - begin), metrics.string());
+    lines.push_back(formats::parse_json(text.substr(begin, end - begin), path.string()));
+  }
+  return lines;
+}
+
+// A mean over every so many steps, about kCurvePoints in all.
+ordered_json curve(const std::vector<ordered_json>& metrics) {
+  const auto width = std::max<int64_t>(1, static_cast<int64_t>(metrics.size()) / kCurvePoints);
+  ordered_json points = ordered_json::array();
+  std::map<std::string, std::pair<double, int64_t>> sums;
+  for (const ordered_json& line : metrics) {
     for (const char* key : {"text_loss_nats", "answer_loss_nats"}) {
       if (!line.contains(key) || !line[key].is_number()) continue;
       sums[key].first += line[key].get<double>();
@@ -65,6 +72,13 @@ ordered_json curve(const fs::path& metrics, int64_t steps) {
     sums.clear();
   }
   return points;
+}
+
+// Tokens a second over all steps, which are of one size, in however many sittings.
+double speed(const std::vector<ordered_json>& metrics) {
+  double seconds_a_token = 0;
+  for (const ordered_json& line : metrics) seconds_a_token += 1 / line["tokens_per_s"].get<double>();
+  return static_cast<double>(metrics.size()) / seconds_a_token;
 }
 
 // Half of the answers: where the rungs of a ladder are set apart best.
@@ -195,18 +209,19 @@ class Study {
     if (trained.stopped) return nullptr;
     const model::ModelFile file = model::ModelFile::open(folder(run) / "model");
     const auto tokenizer = train::open_vocabulary(run.config);
+    const auto metrics = read_metrics(options.out / "metrics.jsonl");
     const std::string& dtype = run.config.train.dtype;
     const auto model = model::load(file, dtype.empty() ? model::default_dtype() : parse_dtype(dtype));
     return {{"parameters", parameters},
             {"parameters_without_embeddings", parameters - embeddings},
             {"tokens", trained.tokens},
-            {"tokens_per_s", trained.tokens_per_s},
+            {"tokens_per_s", speed(metrics)},
             {"loss_nats", trained.loss_nats},
             {"perplexity", trained.perplexity},
             {"bits_per_byte", trained.bits_per_byte},
             {"needle", ask(model, *tokenizer, needle)},
             {"measures", measure(run, model, *tokenizer)},
-            {"curve", curve(options.out / "metrics.jsonl", trained.steps)}};
+            {"curve", curve(metrics)}};
   }
 
   static ordered_json ask(const std::shared_ptr<const model::Transformer>& model, const tokenizer::Tokenizer& tokenizer,

@@ -53,7 +53,14 @@ TEST_F(CliStudy, OneTableOfAllMembers) {
     EXPECT_NE(text.out.find(word), std::string::npos) << word << "\n" << text.out;
   const json results = json::parse(read_file(own_ / "a/results.json"));
   EXPECT_EQ(results["command"], "study");
-  EXPECT_TRUE(results["claims"].is_array());
+  EXPECT_NE(read_file(own_ / "a/report.html").find("unchain study"), std::string::npos);
+  // One seed decides nothing; what was not measured has no verdict.
+  ASSERT_EQ(results["claims"].size(), 24u);
+  for (const json& claim : results["claims"]) {
+    const json& verdict = claim["verdict"];
+    EXPECT_TRUE(verdict.is_null() || verdict == "undecided" || verdict == "identity" || verdict == "not_applicable")
+        << claim.dump().substr(0, 400);
+  }
   ASSERT_EQ(results["runs"].size(), 3u);
   for (const json& run : results["runs"]) {
     expect_keys(
@@ -99,6 +106,70 @@ TEST_F(CliStudy, StoppedAndResumedItEndsTheSame) {
   // What is done belongs to its description.
   expect_failure(command("a", {"--resume", "--set", "train.learning_rate=5e-3"}), 2,
                  {"t-s-softmax-0/result.json", "another description"});
+}
+
+// A ladder of needles, pilots that choose its rung, and results that are damaged, of another version, or failed.
+TEST_F(CliStudy, PilotsChooseTheRungThatAllOthersAreAsked) {
+  json description = json::parse(read_file(own_ / "study.json"));
+  json& track = description["tracks"]["t"];
+  json rung = track["needle"][0];
+  rung["needles"] = 3;
+  track["needle"].push_back(rung);
+  track["pilot"] = {{"members", {"softmax"}}, {"seeds", {9}}};
+  track["runs"] = {{{"members", {"softmax"}}}};
+  write_file(own_ / "study.json", description.dump());
+  ASSERT_EQ(run_program(command("a")).status, 0);
+  const auto runs = [&] { return json::parse(read_file(own_ / "a/results.json"))["runs"]; };
+  ASSERT_EQ(runs().size(), 2u);
+  EXPECT_EQ(runs()[0]["pilot"], true);
+  EXPECT_EQ(runs()[0]["needle"].size(), 2u);
+  // The rung nearest to half of the answers; of equal ones the easier.
+  const auto distance = [&](int place) { return std::abs(runs()[0]["needle"][place]["accuracy"].get<double>() - 0.5); };
+  const double chance = distance(1) < distance(0) ? 1.0 / 3 : 0.5;
+  EXPECT_EQ(runs()[1]["needle"].size(), 1u);
+  EXPECT_EQ(runs()[1]["needle"][0]["chance"], chance);
+  // The pilot changes nothing that is judged.
+  for (const json& claim : json::parse(read_file(own_ / "a/results.json"))["claims"])
+    for (const json& part : claim["parts"]) EXPECT_LE(part["seeds"], 1);
+}
+
+TEST_F(CliStudy, DamagedResultsAreMadeAgainAndOthersRefused) {
+  ASSERT_EQ(run_program(command("a")).status, 0);
+  const json before = lasting(json::parse(read_file(own_ / "a/results.json")));
+  const auto file = own_ / "a/runs/t-s-diff_v1-0/result.json";
+  const std::string whole = read_file(file);
+  write_file(file, whole.substr(0, whole.size() / 2));
+  const RunResult again = run_program(command("a", {"--resume"}));
+  EXPECT_EQ(again.status, 0) << again.err;
+  EXPECT_NE(again.err.find("result.json"), std::string::npos) << again.err;
+  EXPECT_NE(again.err.find("the run is done again"), std::string::npos) << again.err;
+  EXPECT_EQ(lasting(json::parse(read_file(own_ / "a/results.json"))), before);
+  json old = json::parse(whole);
+  old["version"] = 0;
+  write_file(file, old.dump());
+  expect_failure(command("a", {"--resume"}), 2, {"t-s-diff_v1-0/result.json", "version 0", "remove the folder"});
+  // A result is all that is needed of a run.
+  write_file(file, whole);
+  for (const char* name : {"model", "checkpoints", "metrics.jsonl"})
+    std::filesystem::remove_all(own_ / "a/runs/t-s-diff_v1-0" / name);
+  ASSERT_EQ(run_program(command("a", {"--resume"})).status, 0);
+  EXPECT_EQ(lasting(json::parse(read_file(own_ / "a/results.json"))), before);
+}
+
+TEST_F(CliStudy, ARunThatFailsLeavesTheOthers) {
+  json description = json::parse(read_file(own_ / "study.json"));
+  description["sizes"]["w"] = description["sizes"]["s"];
+  description["sizes"]["w"]["model"]["initializer_range"] = 1e30;
+  description["members"] = {"softmax"};
+  write_file(own_ / "study.json", description.dump());
+  const RunResult result = run_program(command("a"));
+  ASSERT_EQ(result.status, 0) << result.err;
+  EXPECT_NE(result.err.find("t-w-softmax-0 failed"), std::string::npos) << result.err;
+  EXPECT_NE(result.out.find("failed"), std::string::npos) << result.out;
+  const json runs = json::parse(read_file(own_ / "a/results.json"))["runs"];
+  ASSERT_EQ(runs.size(), 2u);
+  EXPECT_FALSE(runs[0].contains("failed"));
+  EXPECT_NE(runs[1]["failed"].get<std::string>().find("step"), std::string::npos) << runs[1];
 }
 
 TEST_F(CliStudy, BadInput) {

@@ -1,0 +1,62 @@
+#include "study/observe.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+namespace unchain::study {
+namespace {
+
+using nlohmann::ordered_json;
+
+ordered_json run(const std::string& size, const std::string& member, int seed, int parameters) {
+  return {{"track", "language"},
+          {"size", size},
+          {"member", member},
+          {"seed", seed},
+          {"pilot", false},
+          {"parameters", parameters},
+          {"bits_per_byte", 1.5},
+          {"needle", {{{"accuracy", 0.75}}}},
+          {"measures",
+           {{"loss_nats", {{"value", 3.5}, {"windows", {{3, 4}, {3.5}}}}},
+            {"a2_block_rank_entropy", {{"value", nullptr}, {"windows", ordered_json::array()}}}}}};
+}
+
+const Observation* find(const Observations& observations, const std::string& member, const std::string& measure) {
+  for (const Observation& one : observations.all)
+    if (one.member == member && one.measure == measure) return &one;
+  return nullptr;
+}
+
+TEST(Observe, ReadsMeasuresNeedlesAndFigures) {
+  const Claims claims = parse_claims(std::string(claims_text()), "claims");
+  ordered_json pilot = run("s", "pilot", 100, 1), failed = run("s", "failed", 0, 1);
+  pilot["pilot"] = true;
+  failed.erase("measures");
+  failed.erase("needle");
+  failed["failed"] = "step 3: the loss is not finite";
+  const Observations observations =
+      observe(claims, {run("large", "softmax", 0, 200), run("small", "softmax", 0, 100), pilot, failed});
+  EXPECT_EQ(observations.sizes, (std::vector<std::string>{"s", "small", "large"}));
+  const Observation* loss = find(observations, "softmax", "loss_nats");
+  ASSERT_TRUE(loss);
+  EXPECT_EQ(loss->size, "large");
+  EXPECT_EQ(loss->track, "language");
+  EXPECT_EQ(loss->value, 3.5);
+  EXPECT_EQ(loss->windows, (std::vector<std::vector<double>>{{3, 4}, {3.5}}));
+  EXPECT_EQ(find(observations, "softmax", "needle_accuracy")->value, 0.75);
+  EXPECT_EQ(find(observations, "softmax", "needle_error")->value, 0.25);
+  EXPECT_EQ(find(observations, "softmax", "parameters")->value, 200);
+  EXPECT_EQ(find(observations, "softmax", "bits_per_byte")->value, 1.5);
+  // Not applicable: there, without a value. Not measured: not there. Pilots: not there. Failed: NaN for all.
+  ASSERT_TRUE(find(observations, "softmax", "a2_block_rank_entropy"));
+  EXPECT_FALSE(find(observations, "softmax", "a2_block_rank_entropy")->value);
+  EXPECT_FALSE(find(observations, "softmax", "negative_mass"));
+  EXPECT_FALSE(find(observations, "pilot", "loss_nats"));
+  for (const auto& [name, info] : claims.measures)
+    EXPECT_TRUE(std::isnan(find(observations, "failed", name)->value.value_or(0))) << name;
+}
+
+}  // namespace
+}  // namespace unchain::study
