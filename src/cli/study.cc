@@ -70,11 +70,15 @@ std::string show(const ordered_json& results) {
       change =
           fmt::format("{:+.1f} %", 100 * (run["parameters"].get<double>() / other["parameters"].get<double>() - 1));
     }
-    const ordered_json& needle = run["needle"][0];
+    std::string accuracy = "-", interval = "-", chance = "-";
+    for (const ordered_json& needle : run["needle"]) {
+      accuracy = percent(needle["accuracy"]);
+      interval = percent(needle["low"]) + " to " + percent(needle["high"]);
+      chance = percent(needle["chance"]);
+    }
     table.row({run["track"], run["size"], run["member"], run["seed"].dump(), run["parameters"].dump(), change,
                fmt::format("{:.3f}", run["perplexity"].get<double>()),
-               fmt::format("{:.4f}", run["bits_per_byte"].get<double>()), percent(needle["accuracy"]),
-               percent(needle["low"]) + " to " + percent(needle["high"]), percent(needle["chance"]),
+               fmt::format("{:.4f}", run["bits_per_byte"].get<double>()), accuracy, interval, chance,
                fmt::format("{:.0f}", run["tokens_per_s"].get<double>())});
   }
   return table.text();
@@ -154,7 +158,9 @@ void add_study(CLI::App& app) {
   auto options = std::make_shared<Options>();
   command->add_option("file", options->file, "description: JSON with comments, keys as in docs/study.md")
       ->type_name("FILE.json");
-  command->add_option("--preset", options->preset, "a description of the program's own: smoke (about 2 minutes)")
+  command
+      ->add_option("--preset", options->preset,
+                   "a description of the program's own: smoke (about 2 minutes), small (about 7 hours)")
       ->type_name("NAME")
       ->group("Runs");
   command

@@ -152,8 +152,8 @@ Track read_track(const std::string& name, const json& found, const RunGroup& all
   if (track.data.contains("vocabulary"))
     fail(ErrorCode::usage, "{}: {}.data.vocabulary: a study trains its own, of vocabulary_size pieces; leave it out",
          where, key);
-  const json needle = found.value("needle", json::array({json::object()}));
-  if (!needle.is_array() || needle.empty()) wrong(where, key + ".needle", needle, "a list with a rung or more");
+  const json needle = found.value("needle", json::array());
+  if (!needle.is_array()) wrong(where, key + ".needle", needle, "a list of rungs");
   for (const json& rung : needle) track.needle.push_back(read_needle(rung, key + ".needle", where));
   if (found.contains("pilot")) {
     track.pilot = read_group(found["pilot"], key + ".pilot", all, where);
@@ -203,7 +203,8 @@ Description parse_description(const std::string& text, const std::string& where)
 
 std::string_view preset(std::string_view name) {
   if (name == "smoke") return presets::kSmokeJson;
-  fail(ErrorCode::usage, "--preset {}: there is no such preset, expected smoke", name);
+  if (name == "small") return presets::kSmallJson;
+  fail(ErrorCode::usage, "--preset {}: there is no such preset, expected smoke or small", name);
 }
 
 std::vector<PlannedRun> plan(const Description& description, const std::string& where,

@@ -33,9 +33,9 @@ struct RunGroup {
   std::vector<int64_t> seeds;
 };
 
-// One kind of data, and what its models are asked. Needle prompts come in rungs, easiest first, of which one is judged:
-// that where the pilot runs, whose seeds nothing else has, stand nearest to half of the answers right; without pilot
-// runs the first.
+// One kind of data, and what its models are asked. Needle prompts, if any, come in rungs, easiest first, of which one
+// is judged: that where the pilot runs, whose seeds nothing else has, stand nearest to half of the answers right;
+// without pilot runs the first.
 struct Track {
   std::string name;
   nlohmann::json data;  // the section `data` of a training configuration, without `vocabulary`

@@ -22,6 +22,7 @@ bool read(Observation& to, const ordered_json& result) {
     return true;
   }
   if (name == "needle_accuracy" || name == "needle_error") {
+    if (result["needle"].empty()) return false;
     const double accuracy = result["needle"][0]["accuracy"];
     to.value = name == "needle_accuracy" ? accuracy : 1 - accuracy;
     return true;

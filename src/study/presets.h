@@ -5,6 +5,6 @@
 
 namespace unchain::study::presets {
 
-extern const std::string_view kSmokeJson, kClaimsJson;
+extern const std::string_view kSmokeJson, kSmallJson, kClaimsJson;
 
 }  // namespace unchain::study::presets

@@ -128,7 +128,7 @@ class Study {
   std::vector<eval::NeedleOptions> asked(const PlannedRun& run, const std::vector<ordered_json>& results) const {
     for (const Track& track : description_.tracks) {
       if (track.name != run.track) continue;
-      if (run.pilot) return track.needle;
+      if (run.pilot || track.needle.empty()) return track.needle;
       return {track.needle[judged_rungs(description_, results).at(track.name)]};
     }
     fail(ErrorCode::internal, "study: the run {} is of no track", run.name());

@@ -67,6 +67,10 @@ TEST(Description, PresetsAreDescriptions) {
   const auto runs = plan(parse_description(std::string(preset("smoke")), "smoke"), "smoke", "v", {});
   EXPECT_EQ(runs.size(), 5u);
   EXPECT_EQ(runs[0].member, "softmax");
+  // Members × seeds: 6 × 8 and 6 × 2 of each track, on text 6 × 3 at 4 M, 4 held λ and 2 hybrids × 3; and two pilots.
+  const auto small = plan(parse_description(std::string(preset("small")), "small"), "small", "v", {});
+  EXPECT_EQ(small.size(), 2u * (6 * 8 + 6 * 2) + 6 * 3 + 6 * 3 + 2);
+  EXPECT_TRUE(small[0].pilot && small[1].pilot && !small[2].pilot);
 }
 
 TEST(Description, BadInput) {
