@@ -3,13 +3,14 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/thread.h"
+#include "ops/gemm.h"
 #include "ops/rows.h"
 
 namespace unchain::attention {
 namespace {
 
 struct Call {
-  const HeadRows& out;
   const SignedInputs& in;
   const SignedConfig& config;
   AttentionWorkspace& workspace;
@@ -17,6 +18,7 @@ struct Call {
   const StateCall* state;
 
   bool has_noise() const { return state || config.layout.has_second_map(); }
+  size_t panel_size() const { return static_cast<size_t>(config.layout.output_heads() * kPanelRows * in.keys()); }
 };
 
 template <class Tap, class Body>
@@ -26,15 +28,23 @@ void each_that_wants(const std::vector<Tap*>& taps, int layer, const Body& body)
   }
 }
 
-MapPanel show(const Call& call, int64_t first, int64_t rows) {
+void reserve(const Call& call) {
+  call.workspace.positive.reserve(call.panel_size());
+  if (!call.has_noise()) return;
+  call.workspace.noise.reserve(call.panel_size());
+  call.workspace.lambda.reserve(static_cast<size_t>(call.config.layout.output_heads() * kPanelRows));
+}
+
+// The normalised maps of all heads for the panel that begins at row `first`.
+MapPanel form_maps(const Call& call, int64_t first) {
   const auto outputs = call.config.layout.output_heads();
   MapPanel shown;
   shown.layer = call.tap.layer;
   shown.heads = static_cast<int>(outputs);
   shown.kv_heads = call.config.layout.value_heads;
   shown.first_row = call.in.first_row + first;
-  shown.rows = rows;
-  shown.keys = shown.first_row + rows;
+  shown.rows = std::min(kPanelRows, call.in.rows - first);
+  shown.keys = shown.first_row + shown.rows;
   shown.window = call.config.window;
   shown.row_stride = call.in.keys();
   shown.head_stride = kPanelRows * shown.row_stride;
@@ -43,29 +53,25 @@ MapPanel show(const Call& call, int64_t first, int64_t rows) {
     shown.noise = call.workspace.noise.data();
     shown.lambda = call.workspace.lambda.data();
     for (int64_t o = 0; o < outputs; ++o) {
-      for (int64_t r = 0; r < rows; ++r) shown.lambda[o * rows + r] = call.in.lambda[(first + r) * outputs + o];
+      for (int64_t r = 0; r < shown.rows; ++r)
+        shown.lambda[o * shown.rows + r] = call.in.lambda[(first + r) * outputs + o];
     }
   }
   shown.value_norm = call.tap.value_norm;
   shown.value_norm_stride = call.tap.value_norm_stride;
+  signed_softmax_maps(shown, first, call.in, call.config, call.workspace.kernel);
+  if (call.state) state_noise_maps(shown, call.state->noise, call.in.first_row);
   return shown;
 }
 
 // One panel of all heads after the other; editors change the normalised maps, observers see what remains.
-void forward_tapped(const Call& call) {
-  const auto size = static_cast<size_t>(call.config.layout.output_heads() * kPanelRows * call.in.keys());
-  call.workspace.positive.reserve(size);
-  if (call.has_noise()) {
-    call.workspace.noise.reserve(size);
-    call.workspace.lambda.reserve(static_cast<size_t>(call.config.layout.output_heads() * kPanelRows));
-  }
+void forward_tapped(const Call& call, const HeadRows& out) {
+  reserve(call);
   for (int64_t first = 0; first < call.in.rows; first += kPanelRows) {
-    MapPanel shown = show(call, first, std::min(kPanelRows, call.in.rows - first));
-    signed_softmax_maps(shown, first, call.in, call.config, call.workspace.kernel);
-    if (call.state) state_noise_maps(shown, call.state->noise, call.in.first_row);
+    MapPanel shown = form_maps(call, first);
     each_that_wants(call.tap.taps->editors, call.tap.layer, [&](Editor& editor) { editor.edit_maps(shown); });
     each_that_wants(call.tap.taps->observers, call.tap.layer, [&](Observer& observer) { observer.on_maps(shown); });
-    signed_softmax_apply(call.out, shown, first, call.in, call.config, call.workspace.kernel);
+    signed_softmax_apply(out, shown, first, call.in, call.config, call.workspace.kernel);
   }
 }
 
@@ -94,14 +100,14 @@ void attention_forward(const Matrix& out, const SignedInputs& in, const SignedCo
          in.sequences * in.rows, outputs, in.v.width);
   }
   const HeadRows heads = HeadRows::side_by_side(out, outputs);
-  const Call call{heads, in, config, workspace, tap, state};
+  const Call call{in, config, workspace, tap, state};
   if (in.rows == 0) return;
   if (!tap.active()) {
     signed_softmax_forward(heads, {}, in, config, workspace.kernel);
     if (state) take_state_off(call, heads);
     return;
   }
-  forward_tapped(call);
+  forward_tapped(call, heads);
   if (!state) return;
   // The maps have done the work; the state must still move on.
   workspace.thrown_away.reserve(static_cast<size_t>(out.rows * out.cols));
@@ -124,6 +130,32 @@ void show_outputs(const Matrix& out, int64_t outputs, int64_t first_row, const T
     ops::copy_rows(part, copy);
   }
   each_that_wants(tap.taps->observers, tap.layer, [&](Observer& observer) { observer.end_layer(tap.layer); });
+}
+
+void show_gradients(GradientObserver& observer, const Matrix& d_out, int layer, const SignedInputs& in,
+                    const SignedConfig& config, AttentionWorkspace& workspace, const StateCall* state) {
+  const int64_t outputs = config.layout.output_heads();
+  if (d_out.rows != in.rows || outputs < 1 || d_out.cols != outputs * in.v.width || in.sequences != 1) {
+    fail(ErrorCode::shape, "attention: d_out [{}, {}] does not fit one text of {} rows of {} heads of {}", d_out.rows,
+         d_out.cols, in.rows, outputs, in.v.width);
+  }
+  TapContext tap;
+  tap.layer = layer;
+  const Call call{in, config, workspace, tap, state};
+  const HeadRows d_heads = HeadRows::side_by_side(d_out, outputs);
+  reserve(call);
+  workspace.d_map.reserve(call.panel_size());
+  for (int64_t first = 0; first < in.rows; first += kPanelRows) {
+    const MapPanel maps = form_maps(call, first);
+    parallel_for(outputs, [&](int64_t o) {
+      const Matrix d_map(workspace.d_map.data() + o * maps.head_stride, maps.rows, maps.keys, maps.row_stride);
+      ops::gemm(d_map, d_heads.rows(o, first, maps.rows),
+                in.v.rows(config.layout.outputs[static_cast<size_t>(o)].v, 0, maps.keys), ops::Transpose::yes);
+      for (int64_t r = 0; r < maps.rows; ++r)
+        std::fill(d_map.f32(r) + maps.first_row + r + 1, d_map.f32(r) + maps.keys, 0.0f);
+    });
+    observer.on_maps({maps, workspace.d_map.data()});
+  }
 }
 
 }  // namespace unchain::attention

@@ -26,7 +26,7 @@ struct StateCall {
 struct AttentionWorkspace {
   SignedWorkspace kernel;
   StateWorkspace state;
-  Buffer<float> positive, noise, lambda, thrown_away;
+  Buffer<float> positive, noise, lambda, d_map, thrown_away;
 };
 
 // out[T, O·W] (f32 or bf16; f32 with a state) of one text: signed_softmax_forward(), whose shapes, accuracy and errors
@@ -38,5 +38,11 @@ void attention_forward(const Matrix& out, const SignedInputs& in, const SignedCo
 // Hands outputs out[T, O·W], of rows from position first_row on, to the taps as f32, takes back what editors made of
 // them, and tells that the layer has ended. Without an active tap nothing happens.
 void show_outputs(const Matrix& out, int64_t outputs, int64_t first_row, const TapContext& tap);
+
+// Hands the maps of one text, formed again, and ∂loss/∂P = dO vᵀ to an observer, panel by panel, from the gradient
+// d_out[T, O·W] of attention_forward()'s output. All f32; error of a gradient: W·2⁻²⁴·Σ|dO v| at most. Errors: shape
+// (sizes that do not fit; more than one text); whatever the observer throws. Source: docs/math/diff_v1.md.
+void show_gradients(GradientObserver& observer, const Matrix& d_out, int layer, const SignedInputs& in,
+                    const SignedConfig& config, AttentionWorkspace& workspace, const StateCall* state = nullptr);
 
 }  // namespace unchain::attention

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace unchain::attention {
@@ -32,6 +33,13 @@ struct MapPanel {
   int64_t first_key(int64_t row) const {
     const int64_t position = first_row + row;
     return window > 0 && position >= window ? position - window + 1 : 0;
+  }
+  // p[keys] = row r of P = A1 − λ·A2.
+  void signed_row(int head, int64_t row, float* p) const {
+    const float* a1 = positive_row(head, row);
+    const float* a2 = noise ? noise_row(head, row) : a1;
+    const float l = noise ? lambda[head * rows + row] : 0;
+    for (int64_t j = 0; j < keys; ++j) p[j] = a1[j] - l * a2[j];
   }
 };
 
@@ -66,6 +74,29 @@ class Editor {
   virtual bool wants(int layer) const { return layer >= 0; }
   virtual void edit_maps(MapPanel& /*panel*/) {}
   virtual void edit_outputs(OutputPanel& /*panel*/) {}
+};
+
+// The maps of a panel of rows once more, in backward, and what a change of each weight would do to the loss.
+struct GradientPanel {
+  MapPanel maps;
+  // ∂loss/∂P [heads, rows, keys] by the strides of maps; 0 for the keys behind a row's own position. Those in front of
+  // its window have one too: a noise map that is a state reaches them.
+  const float* d_map = nullptr;
+
+  const float* d_row(int head, int64_t row) const { return d_map + head * maps.head_stride + row * maps.row_stride; }
+};
+
+// Sees gradients: layers from the last to the first, of each its gates, then its panels in order of rows. Calls never
+// overlap. An observer must not change what it sees.
+class GradientObserver {
+ public:
+  virtual ~GradientObserver() = default;
+  // Whether the maps and their gradients are to be formed for this layer: about heads · N²·(2E + W) multiply-adds.
+  virtual bool wants_maps(int layer) const { return layer >= 0; }
+  virtual void on_maps(const GradientPanel& /*panel*/) {}
+  // d_gate[heads] = ∂loss/∂gate_h at gate 1, gate_h a factor of the head's output before W_O (after head norm and
+  // gates): Σ over rows of ⟨gradient of that output, output⟩.
+  virtual void on_gates(int /*layer*/, std::span<const double> /*d_gate*/) {}
 };
 
 // Not owned. Editors act in order, then observers look.

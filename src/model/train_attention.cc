@@ -243,14 +243,35 @@ void TrainLayer::attend(const Matrix& x, LayerState& s, const StepRows& rows, co
   finish_member(s.mixed.get(dtype_, count, output.cols), s.finish, output, x, member_);
 }
 
+// ∂loss/∂gate_h at gate 1, from the inputs of W_O and their gradient, both f32.
+void TrainLayer::show_gates(attention::GradientObserver& observer, const Matrix& d_mixed, LayerState& s) const {
+  const int64_t outputs = member_.shape.outputs(), width = member_.shape.value_dim;
+  const Matrix mixed = s.mixed.get(dtype_, d_mixed.rows, d_mixed.cols);
+  std::vector<double> d_gate(static_cast<size_t>(outputs));
+  for (int64_t t = 0; t < mixed.rows; ++t) {
+    for (int64_t i = 0; i < mixed.cols; ++i) {
+      d_gate[static_cast<size_t>(i / width)] +=
+          static_cast<double>(d_mixed.f32(t)[i]) * static_cast<double>(mixed.f32(t)[i]);
+    }
+  }
+  observer.on_gates(static_cast<int>(layer_), d_gate);
+}
+
 void TrainLayer::attend_backward(const Matrix& d_x, const Matrix& d_mixed, LayerState& s, const StepRows& rows,
-                                 const ops::RopeTable& rope, LayerScratch& scratch) const {
+                                 const ops::RopeTable& rope, LayerScratch& scratch,
+                                 attention::GradientObserver* observer) const {
   const int64_t count = rows.count(), d = member_.shape.head_dim, outputs = member_.shape.outputs();
   const attention::Layout& layout = member_.shape.layout;
   const Matrix x = s.x1.get(dtype_, count, config_->width);
   ops::fill_zero(d_x);
+  if (observer) show_gates(*observer, d_mixed, s);
   finish_backward(d_x, d_mixed, x, s, scratch);
   const attention::SignedInputs in = inputs(s, rows);
+  if (observer && observer->wants_maps(static_cast<int>(layer_))) {
+    const attention::StateCall state{noise_of(s), nullptr};
+    attention::show_gradients(*observer, d_mixed, static_cast<int>(layer_), in, member_.kernel, scratch.shown,
+                              member_.family.has_state() ? &state : nullptr);
+  }
   const Matrix d_query = as_matrix(scratch.d_query, count, layout.query_heads * d);
   const Matrix d_key = as_matrix(scratch.key, count, layout.key_heads * d);
   const Matrix d_value = as_matrix(scratch.d_value, count, member_.shape.value_width);

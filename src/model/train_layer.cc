@@ -88,7 +88,7 @@ void TrainLayer::forward(const Matrix& hidden, LayerState& s, const StepRows& ro
 }
 
 void TrainLayer::backward(const Matrix& d_hidden, LayerState& s, const StepRows& rows, const ops::RopeTable& rope,
-                          LayerScratch& scratch) const {
+                          LayerScratch& scratch, attention::GradientObserver* observer) const {
   const int64_t count = rows.count(), width = config_->width, feed = config_->feed_forward;
   // h += W_down (activation(gate) ⊙ up): the gated product is computed again.
   const Matrix gate = as_matrix(s.feed_gate, count, feed), up = as_matrix(s.feed_up, count, feed);
@@ -106,7 +106,7 @@ void TrainLayer::backward(const Matrix& d_hidden, LayerState& s, const StepRows&
   const Matrix mixed = s.mixed.get(dtype_, count, member_.shape.output_width());
   const Matrix d_mixed = as_matrix(scratch.d_mixed, count, member_.shape.output_width());
   linear_back(d_mixed, ops::Store::overwrite, d_hidden, mixed, output_, scratch.rounded);
-  attend_backward(d_x, d_mixed, s, rows, rope, scratch);
+  attend_backward(d_x, d_mixed, s, rows, rope, scratch, observer);
   ops::rms_norm_backward(d_hidden, attention_norm_.d_value(), scratch.norm, d_x, {s.rms1.data()},
                          as_matrix(s.input, count, width), attention_norm_.value());
 }

@@ -50,6 +50,7 @@ struct LayerScratch {
   MemberScratch member;
   attention::SignedWorkspace kernel;
   attention::StateWorkspace state;
+  attention::AttentionWorkspace shown;  // of observed gradients
   ops::RmsNormWorkspace norm;
 };
 
@@ -70,9 +71,9 @@ class TrainLayer {
   // hidden[N, D] is changed in place. Error: numeric, with layer and row.
   void forward(const Matrix& hidden, LayerState& state, const StepRows& rows, const ops::RopeTable& rope,
                LayerScratch& scratch) const;
-  // d_hidden[N, D]: the gradient behind the layer becomes the one before it.
+  // d_hidden[N, D]: the gradient behind the layer becomes the one before it. An observer needs f32 and one text.
   void backward(const Matrix& d_hidden, LayerState& state, const StepRows& rows, const ops::RopeTable& rope,
-                LayerScratch& scratch) const;
+                LayerScratch& scratch, attention::GradientObserver* observer) const;
   // λ averaged over heads and rows; NaN without one.
   double mean_lambda(const LayerState& state, const StepRows& rows) const;
 
@@ -88,7 +89,8 @@ class TrainLayer {
   void attend(const Matrix& x, LayerState& s, const StepRows& rows, const ops::RopeTable& rope,
               LayerScratch& scratch) const;
   void attend_backward(const Matrix& d_x, const Matrix& d_mixed, LayerState& s, const StepRows& rows,
-                       const ops::RopeTable& rope, LayerScratch& scratch) const;
+                       const ops::RopeTable& rope, LayerScratch& scratch, attention::GradientObserver* observer) const;
+  void show_gates(attention::GradientObserver& observer, const Matrix& d_mixed, LayerState& s) const;
   void make_state(const Matrix& x, LayerState& s, const attention::SignedInputs& in) const;
   void heads_backward(const Matrix& d_x, const Matrix& d_out, const Matrix& x, const Weight& weight,
                       const Weight& noise, const LowRankChange<Weight>* change, TypedBuffer* inner,

@@ -184,7 +184,16 @@ struct Trainable::Implementation {
     return x;
   }
 
-  void backward(const StepRows& step, const TrainRows& rows, const Matrix& d_x) {
+  void check_observed(const TrainRows& rows) const {
+    if (rows.rows != 1 || !rows.starts.empty()) {
+      fail(ErrorCode::usage, "training: gradients of maps are shown of one text at a time, found {} rows{}", rows.rows,
+           rows.starts.empty() ? "" : " of several documents");
+    }
+    if (dtype != DType::f32)
+      fail(ErrorCode::unsupported, "training: gradients of maps are shown in f32, found {}", info(dtype).name);
+  }
+
+  void backward(const StepRows& step, const TrainRows& rows, const Matrix& d_x, attention::GradientObserver* observer) {
     const int64_t count = step.count(), width = config.width;
     d_hidden.reserve(static_cast<size_t>(count * width));
     const Matrix h(hidden.data(), count, width), d_h(d_hidden.data(), count, width);
@@ -197,7 +206,7 @@ struct Trainable::Implementation {
         ops::copy_rows(h, Matrix(kept[i].data(), count, width));
         layers[i].forward(h, state, step, rope(i), scratch);
       }
-      layers[i].backward(d_h, state, step, rope(i), scratch);
+      layers[i].backward(d_h, state, step, rope(i), scratch, observer);
     }
     ops::embedding_backward(weight("model.embed_tokens.weight").gradient(), d_h, rows.inputs, config.embedding_scale);
   }
@@ -262,8 +271,9 @@ void Trainable::zero_gradients() {
                   [&](int64_t first, int64_t end) { std::fill(all.data() + first, all.data() + end, 0.0f); });
 }
 
-void Trainable::forward_backward(std::span<double> nll, const TrainRows& rows) {
+void Trainable::forward_backward(std::span<double> nll, const TrainRows& rows, attention::GradientObserver* observer) {
   Implementation& m = *implementation_;
+  if (observer) m.check_observed(rows);
   const StepRows step = m.check(nll, rows);
   const Matrix x = m.run(step, rows, true);
   m.d_normed.reserve(static_cast<size_t>(step.count() * m.config.width));
@@ -271,7 +281,7 @@ void Trainable::forward_backward(std::span<double> nll, const TrainRows& rows) {
   const std::vector<float> ones(rows.weights.empty() ? rows.targets.size() : 0, 1.0f);
   ops::cross_entropy_forward_backward(nll, d_x, {m.head().gradient(), nullptr}, m.loss, x, m.head().linear(),
                                       rows.targets, rows.weights.empty() ? ones : rows.weights, m.config.logit_cap);
-  m.backward(step, rows, d_x);
+  m.backward(step, rows, d_x, observer);
 }
 
 void Trainable::forward(std::span<double> nll, const TrainRows& rows) {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "attention/maps.h"
 #include "model/config.h"
 #include "tensor/tensor.h"
 
@@ -56,8 +57,10 @@ class Trainable {
 
   void zero_gradients();
   // nll[rows·context] (nats, 0 where the target is −1); adds the gradient of Σ weight·nll to every parameter's.
-  // Errors: usage (ids outside the vocabulary); numeric (NaN or infinity, with layer and row).
-  void forward_backward(std::span<double> nll, const TrainRows& rows);
+  // An observer is shown the gradients of maps and gates on the way; without one nothing is computed for it. Errors:
+  // usage (ids outside the vocabulary; an observer with more than one row or with starts); unsupported (an observer
+  // under bf16); numeric (NaN or infinity, with layer and row); whatever the observer throws.
+  void forward_backward(std::span<double> nll, const TrainRows& rows, attention::GradientObserver* observer = nullptr);
   // nll alone.
   void forward(std::span<double> nll, const TrainRows& rows);
 
