@@ -7,6 +7,7 @@
 #include "base/thread.h"
 #include "support/attention_case.h"
 #include "support/compare.h"
+#include "support/temporary_folder.h"
 
 namespace unchain::test {
 namespace {
@@ -242,6 +243,80 @@ TEST(Taps, ValueNormsArePassedOn) {
   c.run(DType::f32, {&taps, 0, values, 5});
   EXPECT_EQ(norms.norm, values);
   EXPECT_EQ(norms.stride, 5);
+}
+
+// Every row once, with ∂loss/∂P_ij = Σ_w dO_iw v_jw: a sum of W products, off by W·2⁻²⁴ of their magnitudes at most.
+TEST(Taps, GradientsOfMapsAreProductsWithValues) {
+  struct Gradients : attention::GradientObserver {
+    void on_maps(const attention::GradientPanel& panel) override {
+      EXPECT_EQ(panel.maps.layer, 5);
+      EXPECT_EQ(panel.maps.first_row, first_row + seen);
+      for (int64_t r = 0; r < panel.maps.rows; ++r, ++seen) {
+        for (int64_t h = 0; h < s->heads; ++h) {
+          for (int64_t j = 0; j < panel.maps.keys; ++j) {
+            d_map[s->map_at(h, seen, j)] = panel.d_row(static_cast<int>(h), r)[j];
+            maps[s->map_at(h, seen, j)] = panel.maps.positive_row(static_cast<int>(h), r)[j];
+          }
+        }
+      }
+    }
+    const ref::AttentionSizes* s = nullptr;
+    int64_t first_row = 0, seen = 0;
+    std::vector<float> d_map, maps;
+  };
+  for (const int64_t rows : {1, 5, 129}) {
+    for (const int64_t first_row : {0, 33}) {
+      for (const int64_t window : {0, 3}) {
+        const auto s = grouped_attention(rows, first_row, window);
+        AttentionCase c(s, DType::f32);
+        std::vector<float> d_out = random_floats(static_cast<size_t>(rows * s.heads * s.value_dim), 9);
+        Gradients shown;
+        shown.s = &s;
+        shown.first_row = first_row;
+        shown.d_map.assign(static_cast<size_t>(s.heads * rows * s.keys()), 0);
+        shown.maps = shown.d_map;
+        attention::show_gradients(shown, Matrix(d_out.data(), rows, s.heads * s.value_dim), 5, c.inputs(), c.config(),
+                                  c.workspace);
+        EXPECT_EQ(shown.seen, rows);
+        const auto reference = c.reference(false);
+        std::vector<double> tolerance;
+        c.tolerance(reference, DType::f32, &tolerance);
+        EXPECT_TRUE(close_each(shown.maps, reference.maps, tolerance));
+        std::vector<double> expected(shown.d_map.size());
+        tolerance.assign(expected.size(), 0);
+        for (int64_t h = 0; h < s.heads; ++h) {
+          for (int64_t t = 0; t < rows; ++t) {
+            for (int64_t j = 0; j <= first_row + t; ++j) {
+              for (int64_t w = 0; w < s.value_dim; ++w) {
+                const double product =
+                    static_cast<double>(d_out[s.out_at(t, h, w)]) * static_cast<double>(c.v[s.v_at(s.group(h), j, w)]);
+                expected[s.map_at(h, t, j)] += product;
+                tolerance[s.map_at(h, t, j)] += static_cast<double>(s.value_dim) * kEpsF32 * std::abs(product);
+              }
+            }
+          }
+        }
+        EXPECT_TRUE(close_each(shown.d_map, expected, tolerance));
+      }
+    }
+  }
+}
+
+TEST(Taps, GradientsOfWhatDoesNotFitAreRefused) {
+  const auto s = grouped_attention(5, 0, 0);
+  AttentionCase c(s, DType::f32);
+  std::vector<float> d_out(static_cast<size_t>(5 * s.heads * s.value_dim));
+  attention::GradientObserver nobody;
+  const auto show = [&](int64_t cols, int64_t sequences) {
+    return [&, cols, sequences] {
+      attention::SignedInputs in = c.inputs();
+      in.sequences = sequences;
+      attention::show_gradients(nobody, Matrix(d_out.data(), 5, cols), 5, in, c.config(), c.workspace);
+    };
+  };
+  EXPECT_NO_THROW(show(28, 1)());
+  expect_error(show(7, 1), ErrorCode::shape, {"d_out [5, 7]", "5 rows of 4 heads of 7"});
+  expect_error(show(28, 2), ErrorCode::shape, {"one text"});
 }
 
 }  // namespace

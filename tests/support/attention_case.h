@@ -54,8 +54,8 @@ class AttentionCase {
             static_cast<float>(sizes_.soft_cap)};
   }
 
-  // out[T, H·W] in f32, whatever the type that attention writes.
-  std::vector<float> run(DType out_type = DType::f32, const attention::TapContext& tap = {}) {
+  // Views of this case's memory, filled anew.
+  attention::SignedInputs inputs() {
     fill(keys_, keys16_, k, sizes_.head_dim);
     fill(values_, values16_, v, sizes_.value_dim);
     const bool narrow = type_ == DType::bf16;
@@ -67,6 +67,12 @@ class AttentionCase {
     in.rows = sizes_.rows;
     in.first_row = sizes_.first_row;
     in.key_rows = capacity_;
+    return in;
+  }
+
+  // out[T, H·W] in f32, whatever the type that attention writes.
+  std::vector<float> run(DType out_type = DType::f32, const attention::TapContext& tap = {}) {
+    const attention::SignedInputs in = inputs();
     const int64_t width = sizes_.heads * sizes_.value_dim;
     std::vector<float> out(static_cast<size_t>(sizes_.rows * width), -77);
     std::vector<bf16> out16(out.size());
