@@ -6,6 +6,7 @@
 #include "base/thread.h"
 #include "ops/gemm.h"
 #include "ops/rows.h"
+#include "simd/kernels.h"
 
 namespace unchain::attention {
 namespace {
@@ -64,6 +65,28 @@ MapPanel form_maps(const Call& call, int64_t first) {
   return shown;
 }
 
+// A1 V and −λ A2 V by themselves, of the maps that editors left.
+void split(const Call& call, const MapPanel& shown, int64_t first) {
+  const int64_t outputs = shown.heads;
+  const auto part = [&](const Matrix& out, float* map) {
+    MapPanel alone = shown;
+    alone.positive = map;
+    alone.noise = nullptr;
+    signed_softmax_apply(HeadRows::side_by_side(out, outputs), alone, first, call.in, call.config,
+                         call.workspace.kernel);
+  };
+  part(call.tap.positive, shown.positive);
+  if (shown.noise == nullptr) return;
+  part(call.tap.noise, shown.noise);
+  const int64_t width = call.tap.noise.cols / outputs;
+  for (int64_t r = 0; r < shown.rows; ++r) {
+    for (int64_t o = 0; o < outputs; ++o) {
+      simd::scale(call.tap.noise.f32(first + r) + o * width, -shown.lambda[o * shown.rows + r],
+                  static_cast<size_t>(width));
+    }
+  }
+}
+
 // One panel of all heads after the other; editors change the normalised maps, observers see what remains.
 void forward_tapped(const Call& call, const HeadRows& out) {
   reserve(call);
@@ -71,6 +94,7 @@ void forward_tapped(const Call& call, const HeadRows& out) {
     MapPanel shown = form_maps(call, first);
     each_that_wants(call.tap.taps->editors, call.tap.layer, [&](Editor& editor) { editor.edit_maps(shown); });
     each_that_wants(call.tap.taps->observers, call.tap.layer, [&](Observer& observer) { observer.on_maps(shown); });
+    if (call.tap.positive.data) split(call, shown, first);
     signed_softmax_apply(out, shown, first, call.in, call.config, call.workspace.kernel);
   }
 }
@@ -114,6 +138,13 @@ void attention_forward(const Matrix& out, const SignedInputs& in, const SignedCo
   const Matrix nowhere(workspace.thrown_away.data(), out.rows, out.cols);
   ops::fill_zero(nowhere);
   take_state_off(call, HeadRows::side_by_side(nowhere, outputs));
+}
+
+void show_residual(const Matrix& x, const float* positive, const float* noise, int64_t first_row,
+                   const TapContext& tap) {
+  if (!tap.active()) return;
+  const ResidualPanel panel{tap.layer, first_row, x.rows, x.cols, x.f32(), positive, noise};
+  each_that_wants(tap.taps->observers, tap.layer, [&](Observer& observer) { observer.on_residual(panel); });
 }
 
 void show_outputs(const Matrix& out, int64_t outputs, int64_t first_row, const TapContext& tap) {

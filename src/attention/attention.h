@@ -13,6 +13,8 @@ struct TapContext {
   int layer = 0;
   const float* value_norm = nullptr;  // [O, value_norm_stride], see MapPanel
   int64_t value_norm_stride = 0;
+  Matrix positive = {},
+         noise = {};  // where A1 V and −λ A2 V go beside their sum, [T, O·W] f32; without data: not wanted
   bool active() const;
 };
 
@@ -34,6 +36,11 @@ struct AttentionWorkspace {
 // are shown by show_outputs(). Errors: also whatever a tap throws.
 void attention_forward(const Matrix& out, const SignedInputs& in, const SignedConfig& config,
                        AttentionWorkspace& workspace, const TapContext& tap = {}, const StateCall* state = nullptr);
+
+// Shows the residual stream x[T, D], rows one right behind the other from position first_row on, to the observers, with
+// what attention writes to it (nullptr: not known).
+void show_residual(const Matrix& x, const float* positive, const float* noise, int64_t first_row,
+                   const TapContext& tap);
 
 // Hands outputs out[T, O·W], of rows from position first_row on, to the taps as f32, takes back what editors made of
 // them, and tells that the layer has ended. Without an active tap nothing happens.

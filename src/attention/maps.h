@@ -54,6 +54,19 @@ struct OutputPanel {
   int64_t row_stride = 0;
 };
 
+// The residual stream before a layer, and what the two parts of its attention add to it: [rows, width] each, rows one
+// right behind the other.
+struct ResidualPanel {
+  int layer = 0;
+  int64_t first_row = 0;
+  int64_t rows = 0;
+  int64_t width = 0;                // D
+  const float* x = nullptr;         // the residual stream
+  const float* positive = nullptr;  // A1 V through W_O, × the factors of head norm, gate and post norm at its row;
+                                    // nullptr unless an observer wants_writes()
+  const float* noise = nullptr;     // −λ A2 V likewise; nullptr also without a noise term
+};
+
 // Sees panels in order of layer, then row; calls never overlap. An observer must not change what it sees.
 class Observer {
  public:
@@ -62,7 +75,12 @@ class Observer {
   virtual bool wants(int layer) const { return layer >= 0; }
   // Whether MapPanel::value_norm is to be filled (costs a product of values and W_O a head and layer).
   virtual bool wants_value_norm() const { return false; }
+  // Whether ResidualPanel's writes are to be computed (costs a product with the values and one with W_O for each part).
+  virtual bool wants_writes() const { return false; }
   virtual void on_maps(const MapPanel& panel) = 0;
+  // All rows of the step at once, after the maps and before editors of outputs act. positive + noise is what attention
+  // writes, less W_O's bias.
+  virtual void on_residual(const ResidualPanel& /*panel*/) {}
   virtual void on_outputs(const OutputPanel& /*panel*/) {}
   virtual void end_layer(int /*layer*/) {}
 };

@@ -180,6 +180,41 @@ void Context::value_norms(int64_t index, int64_t keys) {
   }
 }
 
+// What the terms of attention, tap.positive and tap.noise, write to x: the factors of head norm, gates and post norm at
+// each row are those of their sum, which became `mixed`.
+void Context::show_residual(int64_t index, const Matrix& x, const Matrix& mixed, int64_t position,
+                            const attention::TapContext& tap) {
+  if (!tap.positive.data) return attention::show_residual(x, nullptr, nullptr, position, tap);
+  const Layer& layer = model_->layers[static_cast<size_t>(index)];
+  std::vector<float> post_norm(layer.attention_post_norm.empty() ? 0 : static_cast<size_t>(x.rows));
+  if (!post_norm.empty()) {
+    const Matrix whole(projected_.data(), x.rows, x.cols);
+    ops::linear_forward(whole, mixed, layer.output);
+    ops::rms_norm_forward(whole, {post_norm.data()}, whole, layer.attention_post_norm.data(), model_->config.norm_eps);
+  }
+  ops::Linear output = layer.output;
+  output.bias = nullptr;
+  TypedBuffer rounded;
+  const int64_t numbers = x.rows * x.cols;
+  writes_.reserve(static_cast<size_t>(2 * numbers));
+  float* next = writes_.data();
+  const auto write = [&](const Matrix& part) {
+    finish_part(part, finish_, layer.attention);
+    const Matrix operand = rounded.get(mixed.type, part.rows, part.cols), to(next, x.rows, x.cols);
+    ops::copy_rows(operand, part);
+    ops::linear_forward(to, operand, output);
+    for (size_t t = 0; t < post_norm.size(); ++t) {
+      float* row = to.f32(static_cast<int64_t>(t));
+      simd::scaled_by(row, post_norm[t], layer.attention_post_norm.data(), row, static_cast<size_t>(x.cols));
+    }
+    next += numbers;
+    return to.f32();
+  };
+  const float* positive = write(tap.positive);
+  const float* noise = tap.noise.data ? write(tap.noise) : nullptr;
+  attention::show_residual(x, positive, noise, position, tap);
+}
+
 // Queries of rows first …, keys and values of all rows of the step, the last two into the cache.
 void Context::project(int64_t index, const Rows& step, const Matrix& x, const Matrix& wanted_x, const Matrix& query,
                       int64_t first) {
@@ -307,12 +342,21 @@ void Context::attend(int64_t index, const Rows& step, const attention::Taps* tap
   attention::StateCall state_call;
   if (member.family.has_state()) state_call = state(index, wanted_x);
   attention::TapContext tap{taps, static_cast<int>(index)};
-  if (tap.active() && std::any_of(taps->observers.begin(), taps->observers.end(), [&](const attention::Observer* o) {
-        return o->wants(static_cast<int>(index)) && o->wants_value_norm();
-      })) {
+  const auto observers_want = [&](bool (attention::Observer::*what)() const) {
+    return tap.active() && std::any_of(taps->observers.begin(), taps->observers.end(), [&](const auto* observer) {
+             return observer->wants(tap.layer) && (observer->*what)();
+           });
+  };
+  if (observers_want(&attention::Observer::wants_value_norm)) {
     value_norms(index, step.position + rows);
     tap.value_norm = value_norm_.data();
     tap.value_norm_stride = step.position + rows;
+  }
+  if (observers_want(&attention::Observer::wants_writes)) {
+    const int64_t width = member.shape.output_width(), numbers = attended * width;
+    parts_.reserve(static_cast<size_t>(2 * numbers));
+    tap.positive = Matrix(parts_.data(), attended, width);
+    if (in.lambda) tap.noise = Matrix(parts_.data() + numbers, attended, width);
   }
   const attention::StateCall* state_of = member.family.has_state() ? &state_call : nullptr;
   const Matrix mixed = activations(attended, member.shape.output_width());
@@ -323,6 +367,7 @@ void Context::attend(int64_t index, const Rows& step, const attention::Taps* tap
     attention::attention_forward(output, in, member.kernel, attention_, tap, state_of);
     finish_member(mixed, finish_, output, wanted_x, member);
   }
+  show_residual(index, step.hidden.row_range(first, attended), mixed, in.first_row, tap);
   attention::show_outputs(mixed, outputs, in.first_row, tap);
   // Pass 3: into the residual stream.
   write(step.hidden.row_range(step.first, wanted), mixed.row_range(attended - wanted, wanted), layer.output,
@@ -405,14 +450,18 @@ void Context::truncate(int64_t position) {
 
 // The output norm of kept rows, as inputs of the vocabulary product.
 Matrix Context::normalised(int64_t first, int64_t count) {
+  const Matrix kept = hidden(first, count);
+  const Config& c = model_->config;
+  const Matrix x = activations(count, c.width);
+  norm(x, kept, model_->output_norm, c.layer_count(), position_ - kept_ + first);
+  return x;
+}
+
+Matrix Context::hidden(int64_t first, int64_t count) {
   if (first < 0 || count < 0 || first + count > kept_)
     fail(ErrorCode::usage, "context: rows {} to {} of {} kept ones", first, first + count, kept_);
-  const Config& c = model_->config;
-  const int64_t row = first_kept_ + first;
-  const Matrix x = activations(count, c.width);
-  norm(x, Matrix(hidden_.data() + row * c.width, count, c.width), model_->output_norm, c.layer_count(),
-       position_ - kept_ + first);
-  return x;
+  const int64_t width = model_->config.width;
+  return {hidden_.data() + (first_kept_ + first) * width, count, width};
 }
 
 void Context::logits(const Matrix& logits, int64_t first, int64_t count) {

@@ -40,6 +40,9 @@ class Context {
   void logits(const Matrix& logits, int64_t first, int64_t count);
   // nll[i] (nats) of targets[i] as the token after kept row i; a target of −1 gives 0.
   void nll(std::span<double> nll, std::span<const int32_t> targets);
+  // The residual stream behind the last layer, before the output norm: [count, D] of rows first … first + count − 1.
+  // Valid until the next step.
+  Matrix hidden(int64_t first, int64_t count);
 
  private:
   struct Rows;
@@ -63,6 +66,8 @@ class Context {
               const Matrix& content);
   attention::StateCall state(int64_t index, const Matrix& x);
   void value_norms(int64_t index, int64_t keys);
+  void show_residual(int64_t index, const Matrix& x, const Matrix& mixed, int64_t position,
+                     const attention::TapContext& tap);
   void norm(const Matrix& out, const Matrix& x, const Vector& weight, int64_t layer, int64_t first_position);
   enum class Part { keys, values };
   attention::HeadRows cached(int64_t layer, Part part);  // head-major: [heads, capacity, width]
@@ -76,7 +81,7 @@ class Context {
   std::vector<int64_t> cache_offset_;  // of each layer's keys, then values behind them, in numbers
   std::vector<StateMemory> states_;    // of layers whose noise is a state
   std::vector<ops::RopeTable> ropes_;
-  Buffer<float> hidden_, query_, key_, value_, content_, projected_, gate_up_, value_norm_;
+  Buffer<float> hidden_, query_, key_, value_, content_, projected_, gate_up_, value_norm_, parts_, writes_;
   Buffer<float> lambda_, before_gain_, alpha_, output_, few_;
   MemberScratch member_;
   FinishSaved finish_;

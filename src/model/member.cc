@@ -190,6 +190,21 @@ void finish_member(const Matrix& mixed, FinishSaved& saved, const Matrix& output
   }
 }
 
+void finish_part(const Matrix& part, const FinishSaved& saved, const Member& member) {
+  const int64_t outputs = member.shape.outputs(), width = member.shape.value_dim;
+  if (member.family.head_norm) {
+    const std::vector<float> weight = member.head_norm_weight();
+    for (int64_t i = 0; i < part.rows * outputs; ++i) {
+      float* head = part.f32(i / outputs) + i % outputs * width;
+      simd::scaled_by(head, saved.head_rms[static_cast<size_t>(i)], weight.data(), head, static_cast<size_t>(width));
+    }
+  }
+  if (present(member.weights.gate)) {
+    const Matrix gate(const_cast<float*>(saved.gate.data()), part.rows, member.weights.gate.outputs());
+    apply_gates(part, part, gate);
+  }
+}
+
 void softmax_rows(float* y, int64_t rows, int64_t m) {
   for (int64_t i = 0; i < rows; ++i, y += m) {
     const float largest = *std::max_element(y, y + m);

@@ -138,6 +138,9 @@ struct FinishSaved {
 void finish_member(const Matrix& mixed, FinishSaved& saved, const Matrix& output, const Matrix& x,
                    const Member& member);
 
+// part[T, O·W] f32, one of the terms whose sum was `output`, × the factors that finish_member() left for that sum.
+void finish_part(const Matrix& part, const FinishSaved& saved, const Member& member);
+
 // Softmax of each of `rows` rows of m numbers in place.
 void softmax_rows(float* y, int64_t rows, int64_t m);
 

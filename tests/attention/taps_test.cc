@@ -227,6 +227,22 @@ TEST(Taps, WhatATapThrowsComesOut) {
   EXPECT_TRUE(same_bits(c.run(), before)) << "the workspace is as good as before";
 }
 
+// Without a noise term A1 V is the output, whatever editors made of A1.
+TEST(Taps, TheTermOfTheOutputIsAskedFor) {
+  for (const DType type : {DType::f32, DType::bf16}) {
+    const auto s = grouped_attention(200, 9, 0);
+    AttentionCase c(s, type);
+    Recorder recorder(s);
+    Replace replace;
+    const Taps plain{{&recorder}, {}}, edited{{}, {&replace}};
+    for (const Taps* taps : {&plain, &edited}) {
+      std::vector<float> term(recorder.outputs.size(), -77);
+      const auto out = c.run(DType::f32, {taps, 5, nullptr, 0, Matrix(term.data(), s.rows, s.heads * s.value_dim), {}});
+      EXPECT_TRUE(same_bits(term, out)) << info(type).name;
+    }
+  }
+}
+
 TEST(Taps, ValueNormsArePassedOn) {
   struct Norms : attention::Observer {
     void on_maps(const MapPanel& panel) override {
