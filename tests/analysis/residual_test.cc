@@ -306,6 +306,11 @@ TEST(ResidualWrites, RandomDirectionsFavourNone) {
   const double limit = 5 / std::sqrt(static_cast<double>(kRows * kWidth));
   EXPECT_LT(std::abs(found.random.cosine->mean), limit);
   EXPECT_NEAR(found.random.removed->mean, -found.random.cosine->mean, 1e-14) << "of the norm of x";
+  // On a line there are two directions.
+  ResidualWrites line(1);
+  line.on_residual({0, 0, 2, 1, x.data(), x.data(), r.data()});
+  line.end_window();
+  EXPECT_NEAR(std::abs(line.results()[0].random.cosine->mean), 1, 1e-14);
   EXPECT_EQ(run(1).random.cosine->mean, found.random.cosine->mean);
   EXPECT_NE(run(2).random.cosine->mean, found.random.cosine->mean);
 }
