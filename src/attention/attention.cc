@@ -19,7 +19,6 @@ struct Call {
   const StateCall* state;
 
   bool has_noise() const { return state || config.layout.has_second_map(); }
-  size_t panel_size() const { return static_cast<size_t>(config.layout.output_heads() * kPanelRows * in.keys()); }
 };
 
 template <class Tap, class Body>
@@ -29,39 +28,77 @@ void each_that_wants(const std::vector<Tap*>& taps, int layer, const Body& body)
   }
 }
 
-void reserve(const Call& call) {
-  call.workspace.positive.reserve(call.panel_size());
-  if (!call.has_noise()) return;
-  call.workspace.noise.reserve(call.panel_size());
-  call.workspace.lambda.reserve(static_cast<size_t>(call.config.layout.output_heads() * kPanelRows));
-}
-
-// The normalised maps of all heads for the panel that begins at row `first`.
-MapPanel form_maps(const Call& call, int64_t first) {
+// A panel of all heads' rows first … first + rows − 1, whose maps are still to be formed.
+MapPanel shape_panel(const Call& call, int64_t first, int64_t rows) {
   const auto outputs = call.config.layout.output_heads();
   MapPanel shown;
   shown.layer = call.tap.layer;
   shown.heads = static_cast<int>(outputs);
   shown.kv_heads = call.config.layout.value_heads;
   shown.first_row = call.in.first_row + first;
-  shown.rows = std::min(kPanelRows, call.in.rows - first);
-  shown.keys = shown.first_row + shown.rows;
+  shown.rows = rows;
+  shown.keys = shown.first_row + rows;
   shown.window = call.config.window;
+  shown.noise_is_state = call.state != nullptr;
   shown.row_stride = call.in.keys();
-  shown.head_stride = kPanelRows * shown.row_stride;
+  shown.head_stride = rows * shown.row_stride;
+  const auto size = static_cast<size_t>(outputs * shown.head_stride);
+  call.workspace.positive.reserve(size);
   shown.positive = call.workspace.positive.data();
   if (call.has_noise()) {
+    call.workspace.noise.reserve(size);
+    call.workspace.lambda.reserve(static_cast<size_t>(outputs * rows));
     shown.noise = call.workspace.noise.data();
     shown.lambda = call.workspace.lambda.data();
     for (int64_t o = 0; o < outputs; ++o) {
-      for (int64_t r = 0; r < shown.rows; ++r)
-        shown.lambda[o * shown.rows + r] = call.in.lambda[(first + r) * outputs + o];
+      for (int64_t r = 0; r < rows; ++r) shown.lambda[o * rows + r] = call.in.lambda[(first + r) * outputs + o];
     }
   }
   shown.value_norm = call.tap.value_norm;
   shown.value_norm_stride = call.tap.value_norm_stride;
-  signed_softmax_maps(shown, first, call.in, call.config, call.workspace.kernel);
-  if (call.state) state_noise_maps(shown, call.state->noise, call.in.first_row);
+  return shown;
+}
+
+// body(part, row) for the rows of a panel, kPanelRows at a time from its row `row` on: panels that share its maps, with
+// a copy of its λ.
+template <class Body>
+void each_part(const Call& call, const MapPanel& whole, const Body& body) {
+  Buffer<float>& lambda = call.workspace.part_lambda;
+  for (int64_t row = 0; row < whole.rows; row += kPanelRows) {
+    MapPanel part = whole;
+    part.first_row += row;
+    part.rows = std::min(kPanelRows, whole.rows - row);
+    part.keys = part.first_row + part.rows;
+    part.positive = whole.positive_row(0, row);
+    if (whole.noise) {
+      part.noise = whole.noise_row(0, row);
+      lambda.reserve(static_cast<size_t>(part.heads * part.rows));
+      part.lambda = lambda.data();
+      for (int64_t o = 0; o < part.heads; ++o)
+        std::copy_n(whole.lambda + o * whole.rows + row, part.rows, part.lambda + o * part.rows);
+    }
+    body(part, row);
+  }
+}
+
+// Keys of the whole panel that no row of this part sees.
+void clear_unseen(const MapPanel& part, int64_t keys) {
+  for (int head = 0; head < part.heads; ++head) {
+    for (int64_t r = 0; r < part.rows; ++r) {
+      std::fill(part.positive_row(head, r) + part.keys, part.positive_row(head, r) + keys, 0.0f);
+      if (part.noise) std::fill(part.noise_row(head, r) + part.keys, part.noise_row(head, r) + keys, 0.0f);
+    }
+  }
+}
+
+// The normalised maps of all heads for a panel that begins at row `first`.
+MapPanel form_maps(const Call& call, int64_t first, int64_t rows) {
+  const MapPanel shown = shape_panel(call, first, rows);
+  each_part(call, shown, [&](const MapPanel& part, int64_t row) {
+    signed_softmax_maps(part, first + row, call.in, call.config, call.workspace.kernel);
+    if (call.state) state_noise_maps(part, call.state->noise, call.in.first_row);
+    clear_unseen(part, shown.keys);
+  });
   return shown;
 }
 
@@ -89,13 +126,17 @@ void split(const Call& call, const MapPanel& shown, int64_t first) {
 
 // One panel of all heads after the other; editors change the normalised maps, observers see what remains.
 void forward_tapped(const Call& call, const HeadRows& out) {
-  reserve(call);
-  for (int64_t first = 0; first < call.in.rows; first += kPanelRows) {
-    MapPanel shown = form_maps(call, first);
+  bool whole = false;
+  each_that_wants(call.tap.taps->editors, call.tap.layer, [&](Editor& editor) { whole |= editor.wants_whole_maps(); });
+  const int64_t panel_rows = whole ? call.in.rows : kPanelRows;
+  for (int64_t first = 0; first < call.in.rows; first += panel_rows) {
+    MapPanel shown = form_maps(call, first, std::min(panel_rows, call.in.rows - first));
     each_that_wants(call.tap.taps->editors, call.tap.layer, [&](Editor& editor) { editor.edit_maps(shown); });
     each_that_wants(call.tap.taps->observers, call.tap.layer, [&](Observer& observer) { observer.on_maps(shown); });
-    if (call.tap.positive.data) split(call, shown, first);
-    signed_softmax_apply(out, shown, first, call.in, call.config, call.workspace.kernel);
+    each_part(call, shown, [&](const MapPanel& part, int64_t row) {
+      if (call.tap.positive.data) split(call, part, first + row);
+      signed_softmax_apply(out, part, first + row, call.in, call.config, call.workspace.kernel);
+    });
   }
 }
 
@@ -174,10 +215,9 @@ void show_gradients(GradientObserver& observer, const Matrix& d_out, int layer, 
   tap.layer = layer;
   const Call call{in, config, workspace, tap, state};
   const HeadRows d_heads = HeadRows::side_by_side(d_out, outputs);
-  reserve(call);
-  workspace.d_map.reserve(call.panel_size());
+  workspace.d_map.reserve(static_cast<size_t>(outputs * kPanelRows * in.keys()));
   for (int64_t first = 0; first < in.rows; first += kPanelRows) {
-    const MapPanel maps = form_maps(call, first);
+    const MapPanel maps = form_maps(call, first, std::min(kPanelRows, in.rows - first));
     parallel_for(outputs, [&](int64_t o) {
       const Matrix d_map(workspace.d_map.data() + o * maps.head_stride, maps.rows, maps.keys, maps.row_stride);
       ops::gemm(d_map, d_heads.rows(o, first, maps.rows),

@@ -24,11 +24,12 @@ struct StateCall {
   float* states = nullptr;  // [O, R, W]: u of the position in front of the first row, and of the last on return
 };
 
-// Memory of one call that the next one uses again; with taps it grows to O(O · panel · keys).
+// Memory of one call that the next one uses again; with taps it grows to O(O · panel · keys), for editors of whole maps
+// to O(O · rows · keys).
 struct AttentionWorkspace {
   SignedWorkspace kernel;
   StateWorkspace state;
-  Buffer<float> positive, noise, lambda, d_map, thrown_away;
+  Buffer<float> positive, noise, lambda, part_lambda, d_map, thrown_away;
 };
 
 // out[T, O·W] (f32 or bf16; f32 with a state) of one text: signed_softmax_forward(), whose shapes, accuracy and errors

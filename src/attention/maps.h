@@ -17,12 +17,13 @@ struct MapPanel {
   int kv_heads = 0;
   int64_t first_row = 0;  // absolute position of the first row: row r is query position first_row + r
   int64_t rows = 0;
-  int64_t keys = 0;           // first_row + rows: every position that a row of this panel may see
-  int64_t window = 0;         // a row sees its last `window` positions, itself among them; 0: all
-  float* positive = nullptr;  // A1 [heads, rows, keys] by the strides below
-  float* noise = nullptr;     // A2, same layout; nullptr for a map without a noise term
-  float* lambda = nullptr;    // [heads, rows]; nullptr without a noise term
-  int64_t row_stride = 0;     // elements from one row to the next (>= keys)
+  int64_t keys = 0;             // first_row + rows: every position that a row of this panel may see
+  int64_t window = 0;           // a row sees its last `window` positions, itself among them; 0: all
+  bool noise_is_state = false;  // then the window limits A1 alone
+  float* positive = nullptr;    // A1 [heads, rows, keys] by the strides below
+  float* noise = nullptr;       // A2, same layout; nullptr for a map without a noise term
+  float* lambda = nullptr;      // [heads, rows]; nullptr without a noise term
+  int64_t row_stride = 0;       // elements from one row to the next (>= keys)
   int64_t head_stride = 0;
   const float* value_norm = nullptr;  // [heads, keys], ‖v_j W_O‖₂ of each key for each head; nullptr where unknown
   int64_t value_norm_stride = 0;
@@ -41,6 +42,8 @@ struct MapPanel {
     const float l = noise ? lambda[head * rows + row] : 0;
     for (int64_t j = 0; j < keys; ++j) p[j] = a1[j] - l * a2[j];
   }
+  // The same of the noise map.
+  int64_t first_noise_key(int64_t row) const { return noise_is_state ? 0 : first_key(row); }
 };
 
 // The heads' outputs of a panel of rows, after the product with the values (and head norm), before W_O.
@@ -90,6 +93,9 @@ class Editor {
  public:
   virtual ~Editor() = default;
   virtual bool wants(int layer) const { return layer >= 0; }
+  // Whether edit_maps() needs all rows of a call at once: one panel with heads · rows · keys numbers of each map, which
+  // observers of the layer then see too.
+  virtual bool wants_whole_maps() const { return false; }
   virtual void edit_maps(MapPanel& /*panel*/) {}
   virtual void edit_outputs(OutputPanel& /*panel*/) {}
 };

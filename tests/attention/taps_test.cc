@@ -197,6 +197,48 @@ TEST(Taps, EditorsChangeTheResultAsComputedByHand) {
   }
 }
 
+// The same weights, put there with all rows in sight.
+struct ReplaceAll : Replace {
+  explicit ReplaceAll(const ref::AttentionSizes& sizes) : seen(sizes) {}
+  bool wants_whole_maps() const override { return true; }
+  void edit_maps(MapPanel& panel) override {
+    EXPECT_EQ(panel.rows, seen.s.rows);
+    seen.on_maps(panel);
+    Replace::edit_maps(panel);
+  }
+  Recorder seen;
+};
+
+TEST(Taps, EditorsMayHaveAllRowsAtOnce) {
+  for (const int64_t rows : {1, 127, 128, 129, 300}) {
+    for (const int64_t first_row : {0, 33}) {
+      const auto s = grouped_attention(rows, first_row, 40);
+      AttentionCase c(s, DType::f32);
+      Recorder untouched(s), after(s);
+      const Taps look{{&untouched}, {}};
+      c.run(DType::f32, {&look, 5});
+      ReplaceAll replace(s);
+      const Taps taps{{&after}, {&replace}};
+      const auto out = c.run(DType::f32, {&taps, 5});
+      EXPECT_TRUE(same_bits(replace.seen.maps, untouched.maps));
+      EXPECT_EQ(replace.seen.seen, std::vector<int>(static_cast<size_t>(rows), 1));
+      // A row uses the keys of its own 128 rows and of those before, as in panels.
+      std::vector<double> maps(after.maps.size());
+      for (int64_t h = 0; h < s.heads; ++h) {
+        for (int64_t t = 0; t < rows; ++t) {
+          const int64_t keys =
+              first_row + std::min<int64_t>(rows, (t / attention::kPanelRows + 1) * attention::kPanelRows);
+          for (int64_t j = 0; j < keys; ++j) {
+            maps[s.map_at(h, t, j)] = static_cast<double>(Replace::weight(h, first_row + t, j));
+          }
+        }
+      }
+      const auto expected = ref::attention_mix(s, maps, widen(c.v));
+      EXPECT_TRUE(close(out, expected, static_cast<double>(s.keys() * s.keys()) * kEpsF32 * 1.75 * 4.5));
+    }
+  }
+}
+
 TEST(Taps, AnEditorThatDoesNothingChangesNothing) {
   struct Nothing : attention::Editor {};
   const auto s = grouped_attention(100, 5, 0);

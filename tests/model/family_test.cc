@@ -110,6 +110,33 @@ TEST(Family, DecodingAgreesWithTraining) {
   }
 }
 
+// All rows in one panel, and nothing done to them: the same numbers as in panels of 128 rows.
+TEST(Family, WholeMapsAreThoseOfPanels) {
+  struct Whole : attention::Editor {
+    bool wants_whole_maps() const override { return true; }
+    void edit_maps(attention::MapPanel& panel) override {
+      EXPECT_EQ(panel.rows, 300);
+      EXPECT_EQ(panel.noise_is_state, is_state);
+    }
+    bool is_state = false;
+  };
+  for (const std::string& member : members()) {
+    model::Config config = family_config(member);
+    config.context = 300;
+    TemporaryFolder folder;
+    model::Trainable m(config, DType::f32, 1);
+    stir(m);
+    write_folder(folder.path() / "m", m);
+    const auto model = model::load(folder.path() / "m", DType::f32);
+    IdleObserver idle;
+    Whole editor;
+    editor.is_state = config.attention.has_state();
+    const attention::Taps panels{{&idle}, {}}, whole{{}, {&editor}};
+    Context a(model, 300), b(model, 300);
+    EXPECT_TRUE(same_bits(nll_of(a, some_ids(300), &panels), nll_of(b, some_ids(300), &whole))) << member;
+  }
+}
+
 // What taps show: rows of A1 and A2 sum to 1 (less where A1 has an extra entry), λ is what the layer has.
 struct SumObserver : attention::Observer {
   void on_maps(const attention::MapPanel& panel) override {
