@@ -1,0 +1,83 @@
+#include "analysis/functional_rank.h"
+
+#include <gtest/gtest.h>
+
+#include "analysis/small_models.h"
+
+namespace unchain::analysis {
+namespace {
+
+using test::expect_error;
+using test::family_config;
+
+TEST(FunctionalRank, EveryPointIsWhatItsEditorMakes) {
+  const auto model = small_model(family_config("diff_v2"));
+  const std::vector<std::vector<int32_t>> windows = {small_text(40, 1), small_text(33, 2)};
+  MeanMaps mean(39);
+  for (uint64_t seed = 3; seed < 6; ++seed) nll_of(model, small_text(40, seed), {}, {&mean});
+  for (const MapPart part : {MapPart::positive, MapPart::noise}) {
+    FunctionalRankOptions options;
+    options.part = part;
+    options.ranks = {0, 2};
+    size_t calls = 0, last = 0;
+    options.progress = [&](size_t done, size_t all) {
+      ++calls;
+      last = all;
+      EXPECT_EQ(done, calls);
+    };
+    const FunctionalRank result = functional_rank(model, windows, &mean, options);
+    EXPECT_EQ(calls, last);
+    EXPECT_EQ(calls, 2 * (1 + 3 * 2 * 3u));
+    for (size_t w = 0; w < 2; ++w) EXPECT_NEAR(result.nll_nats[w], mean_of(nll_of(model, windows[w])), kNllTolerance);
+    ASSERT_EQ(result.points.size(), 18u);
+    size_t p = 0;
+    for (const RankMethod method : {RankMethod::truncated, RankMethod::fitted, RankMethod::mean}) {
+      for (const bool divide : {false, true}) {
+        for (const std::optional<int64_t> rank : {std::optional<int64_t>(0), std::optional<int64_t>(2), {}}) {
+          const FunctionalRankPoint& point = result.points[p++];
+          EXPECT_EQ(point.method, method);
+          EXPECT_EQ(point.divided, divide);
+          EXPECT_EQ(point.rank, rank);
+          const int64_t r = rank.value_or(64);
+          const auto fixed = fixed_maps(mean, part, {r});
+          FixedReplacement from_mean({part, divide, {}, {}}, fixed[0]);
+          OwnLowRank own({part, divide, {}, {}},
+                         method == RankMethod::fitted ? Approximation::fitted : Approximation::truncated, r);
+          attention::Editor* editor = method == RankMethod::mean ? static_cast<attention::Editor*>(&from_mean) : &own;
+          for (size_t w = 0; w < 2; ++w) {
+            EXPECT_NEAR(point.nll_nats[w], mean_of(nll_of(model, windows[w], {editor})), 1e-9);
+            if (!rank && method != RankMethod::mean) {
+              EXPECT_NEAR(point.nll_nats[w], result.nll_nats[w], kNllTolerance);
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(FunctionalRank, OfASoftmaxModelIsThatOfItsOneMap) {
+  const auto model = small_model(family_config("softmax"));
+  FunctionalRankOptions options;
+  options.methods = {RankMethod::fitted};
+  options.part = MapPart::positive;
+  options.layers = {1};
+  const FunctionalRank result = functional_rank(model, {small_text(40, 1)}, nullptr, options);
+  ASSERT_EQ(result.points.size(), 2u * 8);
+  EXPECT_NEAR(result.points[7].nll_nats[0], result.nll_nats[0], kNllTolerance);
+  EXPECT_GT(std::abs(result.points[0].nll_nats[0] - result.nll_nats[0]), 1e-3);
+}
+
+TEST(FunctionalRank, WhatMakesNoSenseIsSaid) {
+  const auto plain = small_model(family_config("softmax")), diff = small_model(family_config("diff_v2"));
+  const std::vector<std::vector<int32_t>> windows = {small_text(10, 1)};
+  expect_error([&] { functional_rank(plain, windows, nullptr); }, ErrorCode::usage, {"no noise map"});
+  expect_error([&] { functional_rank(diff, windows, nullptr); }, ErrorCode::usage, {"mean"});
+  expect_error([&] { functional_rank(diff, {{1}}, nullptr); }, ErrorCode::usage, {"1 tokens"});
+  FunctionalRankOptions options;
+  options.layers = {2};
+  expect_error([&] { functional_rank(diff, windows, nullptr, options); }, ErrorCode::usage, {"layer 2", "0 to 1"});
+}
+
+}  // namespace
+}  // namespace unchain::analysis
