@@ -9,8 +9,8 @@ namespace unchain::analysis {
 CalibratedBasis calibrated_basis(const MeanMaps& mean, int layer, int64_t rank) {
   if (rank < 1) fail(ErrorCode::usage, "calibrated basis: rank {}, expected at least 1", rank);
   const auto found = mean.layers().find(layer);
-  if (found == mean.layers().end() || found->second.sums[static_cast<size_t>(MapValue::noise)].empty())
-    fail(ErrorCode::usage, "calibrated basis: no noise map of layer {} was seen", layer);
+  if (found == mean.layers().end())
+    fail(ErrorCode::usage, "calibrated basis: layer {} was not seen; read texts with the observer first", layer);
   CalibratedBasis out{found->second.heads, mean.tokens(), std::min(rank, mean.tokens()), {}, {}};
   const auto each = static_cast<size_t>(out.tokens * out.rank);
   out.u.resize(static_cast<size_t>(out.heads) * each);

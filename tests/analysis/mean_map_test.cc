@@ -16,7 +16,10 @@ TEST(MeanMaps, AreTheMeansOfWindows) {
   for (const int64_t rows : {1, 7, 30}) {
     for (const int64_t window : {0, 5}) {
       std::vector<PlantedLayer> windows;
-      for (uint64_t seed = 1; seed <= 3; ++seed) windows.push_back(plant(2, 3, 30, seed, true, window));
+      for (uint64_t seed = 1; seed <= 3; ++seed) {
+        windows.push_back(plant(2, 3, 30, seed, true, window));
+        windows.back().positive[1][9][8] = windows.back().noise[2][7][7] = seed == 1 ? 0 : 1e-9f;
+      }
       MeanMaps mean(30, {}, true);
       for (const PlantedLayer& layer : windows) show(layer, mean, rows);
       ASSERT_EQ(mean.layers().size(), 1u);
