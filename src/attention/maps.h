@@ -35,6 +35,8 @@ struct MapPanel {
     const int64_t position = first_row + row;
     return window > 0 && position >= window ? position - window + 1 : 0;
   }
+  // The same of the noise map.
+  int64_t first_noise_key(int64_t row) const { return noise_is_state ? 0 : first_key(row); }
   // p[keys] = row r of P = A1 − λ·A2.
   void signed_row(int head, int64_t row, float* p) const {
     const float* a1 = positive_row(head, row);
@@ -42,8 +44,6 @@ struct MapPanel {
     const float l = noise ? lambda[head * rows + row] : 0;
     for (int64_t j = 0; j < keys; ++j) p[j] = a1[j] - l * a2[j];
   }
-  // The same of the noise map.
-  int64_t first_noise_key(int64_t row) const { return noise_is_state ? 0 : first_key(row); }
 };
 
 // The heads' outputs of a panel of rows, after the product with the values (and head norm), before W_O.
