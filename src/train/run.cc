@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "base/file.h"
+#include "base/spikes.h"
 #include "formats/json.h"
 #include "formats/text.h"
 #include "model/transformer.h"
@@ -16,7 +17,6 @@
 #include "train/optimizer.h"
 #include "train/sample.h"
 #include "train/schedule.h"
-#include "train/spikes.h"
 #include "train/step.h"
 
 namespace unchain::train {

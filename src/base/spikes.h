@@ -5,7 +5,7 @@
 #include <deque>
 #include <optional>
 
-namespace unchain::train {
+namespace unchain {
 
 class SpikeDetector {
  public:
@@ -23,4 +23,4 @@ class SpikeDetector {
   std::deque<double> window_;
 };
 
-}  // namespace unchain::train
+}  // namespace unchain

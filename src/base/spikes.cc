@@ -1,9 +1,9 @@
-#include "train/spikes.h"
+#include "base/spikes.h"
 
 #include <cmath>
 #include <numeric>
 
-namespace unchain::train {
+namespace unchain {
 
 std::optional<double> SpikeDetector::add(double value) {
   std::optional<double> result;
@@ -20,4 +20,4 @@ std::optional<double> SpikeDetector::add(double value) {
   return result;
 }
 
-}  // namespace unchain::train
+}  // namespace unchain
