@@ -175,11 +175,13 @@ Track read_track(const std::string& name, const json& found, const RunGroup& all
 }
 
 AnalysisKeys read_analyses(const json& found, const std::string& where) {
-  train::check_keys(found, "analyses", {"windows", "loss_windows"}, where, kDocs);
+  train::check_keys(found, "analyses", {"windows", "loss_windows", "calibration_windows"}, where, kDocs);
   AnalysisKeys keys;
-  if (found.contains("windows")) keys.windows = whole(found["windows"], "analyses.windows", 2, 1 << 20, where);
-  if (found.contains("loss_windows"))
-    keys.loss_windows = whole(found["loss_windows"], "analyses.loss_windows", 2, 1 << 20, where);
+  for (const auto& [name, value] : {std::pair{"windows", &keys.windows},
+                                    {"loss_windows", &keys.loss_windows},
+                                    {"calibration_windows", &keys.calibration_windows}}) {
+    if (found.contains(name)) *value = whole(found[name], fmt::format("analyses.{}", name), 2, 1 << 20, where);
+  }
   return keys;
 }
 

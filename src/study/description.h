@@ -46,8 +46,9 @@ struct Track {
 
 // How much of the validation texts is looked at.
 struct AnalysisKeys {
-  int64_t windows = 8;         // of each text, for what is measured of maps
-  int64_t loss_windows = 100;  // of each text, for losses
+  int64_t windows = 8;               // of each text, for what is measured of maps
+  int64_t loss_windows = 100;        // of each text, for losses
+  int64_t calibration_windows = 64;  // of the training text, for the mean maps
 };
 
 struct Description {

@@ -10,6 +10,7 @@
 #include "analysis/simplex.h"
 #include "base/check.h"
 #include "model/context.h"
+#include "study/measure_windows.h"
 
 namespace unchain::study {
 namespace {
@@ -17,12 +18,9 @@ namespace {
 using analysis::LayerResults;
 using analysis::MapKind;
 using analysis::Measure;
-using Ids = std::vector<int32_t>;
 
-double mean(const std::vector<double>& values) {
-  double sum = 0;
-  for (const double x : values) sum += x;
-  return sum / static_cast<double>(values.size());
+std::string text_name(size_t text) {
+  return fmt::format("validation text {}", text + 1);
 }
 
 double median(std::vector<double> values) {
@@ -31,34 +29,18 @@ double median(std::vector<double> values) {
   return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
 }
 
-std::vector<double> all_windows(const Measured& measured) {
+std::vector<double> pooled(const Measured& measured) {
   std::vector<double> all;
   for (const auto& text : measured.windows) all.insert(all.end(), text.begin(), text.end());
   return all;
 }
 
-// Calls body(text, ids) for windows of BOS and `count` tokens, evenly over each text.
+// Calls body(text, ids) for the windows of each text.
 void for_windows(const MeasureInputs& in, int64_t count, int64_t most,
                  const std::function<void(size_t text, const Ids& ids)>& body) {
   for (size_t text = 0; text < in.texts.size(); ++text) {
-    const Ids& tokens = in.texts[text];
-    const int64_t whole = static_cast<int64_t>(tokens.size()) / count;
-    if (whole < 1)
-      fail(ErrorCode::usage, "text {} of the validation texts: has {} tokens, a window needs {}", text + 1,
-           tokens.size(), count);
-    const int64_t windows = std::min(whole, most);
-    for (int64_t w = 0; w < windows; ++w) {
-      const auto first = tokens.begin() + w * whole / windows * count;
-      Ids ids(first, first + count);
-      if (in.bos >= 0) ids.insert(ids.begin(), in.bos);
-      body(text, ids);
-    }
+    for (const Ids& ids : even_windows(in.texts[text], in.bos, count, most, text_name(text))) body(text, ids);
   }
-}
-
-// Tokens of the text in a window of N tokens.
-int64_t room(const MeasureInputs& in) {
-  return in.context - (in.bos >= 0 ? 1 : 0);
 }
 
 void add_window(Measures& measures, const std::string& name, size_t text, double value) {
@@ -123,7 +105,7 @@ class MapMeasures {
   void add(size_t text, const analysis::AnalysisResults& results, const analysis::SimplexCounts& counts) {
     for (const MeanMeasure& each : kMeans) {
       const auto values = values_of(results, each);
-      if (!values.empty()) add_window(measures_, each.name, text, mean(values));
+      if (!values.empty()) add_window(measures_, each.name, text, *mean_of(values));
     }
     for (const MeanMeasure& each : kMedians) {
       const auto values = values_of(results, each);
@@ -143,8 +125,8 @@ class MapMeasures {
         if (rank) layer_ranks_[layer.layer].push_back(rank->mean);
       }
     }
-    if (!cosine.empty()) add_window(measures_, "head_cosine_distance", text, mean(cosine));
-    if (!cka.empty()) add_window(measures_, "head_cka_distance", text, mean(cka));
+    if (!cosine.empty()) add_window(measures_, "head_cosine_distance", text, *mean_of(cosine));
+    if (!cka.empty()) add_window(measures_, "head_cka_distance", text, *mean_of(cka));
     add_window(measures_, "row_sum_off_share", text, share(counts.rows_off, counts.rows));
     add_window(measures_, "raw_over_one_share", text, share(counts.over_one, counts.entries));
     if (counts.rescaled > 0)
@@ -158,7 +140,7 @@ class MapMeasures {
   // The values over all windows.
   void finish() {
     for (auto& [name, measured] : measures_)
-      if (!measured.windows.empty() && !measured.value) measured.value = mean(all_windows(measured));
+      if (!measured.value) measured.value = mean_of(pooled(measured));
     for (const MeanMeasure& each : kMedians) {
       const auto& pooled = pooled_[each.name];
       measures_[each.name].value = pooled.empty() ? std::optional<double>() : median(pooled);
@@ -179,6 +161,36 @@ class MapMeasures {
 };
 
 }  // namespace
+
+std::vector<Ids> even_windows(const Ids& text, int32_t bos, int64_t count, int64_t most, const std::string& name) {
+  const int64_t whole = static_cast<int64_t>(text.size()) / count;
+  if (whole < 1) fail(ErrorCode::usage, "{}: has {} tokens, a window needs {}", name, text.size(), count);
+  const int64_t windows = std::min(whole, most);
+  std::vector<Ids> result;
+  for (int64_t w = 0; w < windows; ++w) {
+    const auto first = text.begin() + w * whole / windows * count;
+    result.emplace_back(first, first + count);
+    if (bos >= 0) result.back().insert(result.back().begin(), bos);
+  }
+  return result;
+}
+
+std::vector<Ids> all_windows(const MeasureInputs& in, int64_t count, int64_t most) {
+  std::vector<Ids> windows;
+  for_windows(in, count, most, [&](size_t, const Ids& ids) { windows.push_back(ids); });
+  return windows;
+}
+
+int64_t room(const MeasureInputs& in) {
+  return in.context - (in.bos >= 0 ? 1 : 0);
+}
+
+std::optional<double> mean_of(const std::vector<double>& values) {
+  if (values.empty()) return std::nullopt;
+  double sum = 0;
+  for (const double x : values) sum += x;
+  return sum / static_cast<double>(values.size());
+}
 
 void measure_predictions(Measures& measures, const MeasureInputs& in) {
   model::Context context(in.model, in.context);
@@ -204,13 +216,13 @@ void measure_predictions(Measures& measures, const MeasureInputs& in) {
       ++repeated;
       repeated_wrong += miss;
     }
-    add_window(measures, "loss_nats", text, mean(nll));
+    add_window(measures, "loss_nats", text, *mean_of(nll));
     add_window(measures, "token_error", text, share(wrong, rows));
     if (repeated > 0) add_window(measures, "ngram_error", text, share(repeated_wrong, repeated));
   });
   for (const char* name : {"loss_nats", "token_error", "ngram_error"}) {
     Measured& measured = measures[name];
-    if (!measured.windows.empty()) measured.value = mean(all_windows(measured));
+    measured.value = mean_of(pooled(measured));
   }
 }
 

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "eval/needle.h"
+#include "model/trainable.h"
 #include "model/transformer.h"
 #include "study/description.h"
 #include "tokenizer/tokenizer.h"
@@ -22,11 +24,12 @@ struct Measured {
 };
 using Measures = std::map<std::string, Measured>;
 
-// Texts that the model has not seen, and how to look at them.
+// Texts, and how to look at them.
 struct MeasureInputs {
   std::shared_ptr<const model::Transformer> model;
   int32_t bos = -1;                         // −1: none
-  std::vector<std::vector<int32_t>> texts;  // tokens of each, no BOS
+  std::vector<std::vector<int32_t>> texts;  // that the model has not seen: tokens of each, no BOS
+  std::vector<int32_t> calibration;         // of a text that it was trained on, for means over texts
   int64_t context = 256;                    // N: tokens that a window holds, BOS among them
   AnalysisKeys keys;
   uint64_t seed = 0;
@@ -37,5 +40,27 @@ struct MeasureInputs {
 // holds fewer than asked for, all are taken. Errors: usage (a text shorter than a window); numeric.
 void measure_predictions(Measures& measures, const MeasureInputs& in);
 void measure_maps(Measures& measures, const MeasureInputs& in);
+// Adds what maps have in common over texts (a1_explained_by_place …), what becomes of the loss when they are replaced
+// by maps of rank kFixedRank (loss_fixed_a2_nats …), and what the noise term writes to the residual stream
+// (noise_removes_share …). The noise term's measures are without a value where there is none. Errors: as above.
+void measure_terms(Measures& measures, const MeasureInputs& in);
+// Adds how evenly importance is spread over heads (head_importance_gini, head_ablation_gini). The gradients of
+// `trainable`, the same model in f32, are lost. Errors: as above.
+void measure_heads(Measures& measures, model::Trainable& trainable, const MeasureInputs& in);
+// Adds what attention does on needle prompts, in the row that predicts the first token of an answer: key mass on the
+// number (needle_key_mass …), attribution that reaches it, and whether mass foretells a right answer. `result` is what
+// ask_needles() gave for `tasks`; the first question of each prompt is looked at. Errors: as above.
+void measure_needles(Measures& measures, model::Trainable& trainable, const MeasureInputs& in,
+                     const std::vector<eval::NeedleTask>& tasks, const eval::NeedleResult& result);
+
+// Rows of the noise that fixed_diff mixes: the rank at which a fixed map stands for A2.
+inline constexpr int64_t kFixedRank = 5;
+
+// What layers have of a measure, for claims that compare them: nats a token by layer, absent where a layer lacks it.
+struct LayerProfile {
+  std::vector<std::optional<double>> gain;         // rise of the loss with λ = 0 in a layer
+  std::vector<std::optional<double>> sensitivity;  // rise of the loss on induction targets without its attention
+};
+LayerProfile profile_layers(const MeasureInputs& in);
 
 }  // namespace unchain::study

@@ -3,11 +3,50 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <optional>
+
+#include "analysis/rank_correlation.h"
+#include "study/measure_windows.h"
 
 namespace unchain::study {
 namespace {
 
 using nlohmann::ordered_json;
+
+std::vector<std::optional<double>> profile(const ordered_json& result, const char* key) {
+  std::vector<std::optional<double>> values;
+  if (!result.contains("layers")) return values;
+  for (const ordered_json& value : result["layers"][key])
+    values.push_back(value.is_null() ? std::nullopt : std::optional(value.get<double>()));
+  return values;
+}
+
+// What layers gain by their noise term: the last third, rounded up, the others, and whether those gain most that the
+// softmax of the same size and seed needs most.
+void add_gains(std::vector<Observation>& to, const ordered_json& result, const std::vector<ordered_json>& results) {
+  const auto gain = profile(result, "gain_nats");
+  std::vector<double> last, others, known, needed;
+  const size_t first_of_last = gain.size() - (gain.size() + 2) / 3;
+  std::vector<std::optional<double>> sensitivity;
+  for (const ordered_json& twin : results) {
+    const bool same =
+        twin["track"] == result["track"] && twin["size"] == result["size"] && twin["seed"] == result["seed"];
+    if (same && twin["member"] == "softmax") sensitivity = profile(twin, "sensitivity_nats");
+  }
+  for (size_t layer = 0; layer < gain.size(); ++layer) {
+    if (!gain[layer]) continue;
+    (layer >= first_of_last ? last : others).push_back(*gain[layer]);
+    if (layer >= sensitivity.size() || !sensitivity[layer]) continue;
+    known.push_back(*gain[layer]);
+    needed.push_back(*sensitivity[layer]);
+  }
+  const auto add = [&](const char* name, const std::optional<double>& value) {
+    to.push_back({result["size"], result["track"], result["member"], result["seed"], name, value, {}});
+  };
+  add("gain_last_third_nats", mean_of(last));
+  add("gain_other_layers_nats", mean_of(others));
+  if (!sensitivity.empty()) add("gain_task_correlation", analysis::rank_correlation(known, needed));
+}
 
 // Fills value and windows from a run's result; false if the run does not have this measure.
 bool read(Observation& to, const ordered_json& result) {
@@ -47,6 +86,7 @@ Observations observe(const Claims& claims, const std::vector<ordered_json>& resu
       Observation one = {result["size"], result["track"], result["member"], result["seed"], name, {}, {}};
       if (read(one, result)) observations.all.push_back(std::move(one));
     }
+    if (result.contains("layers")) add_gains(observations.all, result, results);
   }
   for (const auto& [size, parameters] : fewest) observations.sizes.push_back(size);
   std::sort(observations.sizes.begin(), observations.sizes.end(), [&](const std::string& a, const std::string& b) {

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <unsupported/Eigen/SpecialFunctions>
 
+#include "analysis/rank_correlation.h"
 #include "base/check.h"
 #include "base/rng.h"
 
@@ -45,19 +46,6 @@ std::vector<Node> chi_nodes(double degrees, int panels) {
     nodes.push_back({x, simpson * width / 6 * std::exp(constant + power - degrees * x * x / 2)});
   }
   return nodes;
-}
-
-// Ranks from 1; equal values share the mean of theirs.
-std::vector<double> ranks(std::span<const double> values) {
-  std::vector<size_t> order(values.size());
-  std::iota(order.begin(), order.end(), size_t{0});
-  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return values[a] < values[b]; });
-  std::vector<double> out(values.size());
-  for (size_t begin = 0, end; begin < order.size(); begin = end) {
-    for (end = begin + 1; end < order.size() && values[order[end]] == values[order[begin]];) ++end;
-    for (size_t i = begin; i < end; ++i) out[order[i]] = static_cast<double>(begin + 1 + end) / 2;
-  }
-  return out;
 }
 
 }  // namespace
@@ -168,7 +156,7 @@ std::optional<double> area_under_curve(std::span<const double> scores, const std
   if (scores.size() != right.size())
     fail(ErrorCode::usage, "area under the curve: {} scores of {} items, expected one each", scores.size(),
          right.size());
-  const std::vector<double> rank = ranks(scores);
+  const std::vector<double> rank = analysis::mid_ranks(scores);
   double sum = 0, rights = 0;
   for (size_t i = 0; i < rank.size(); ++i) {
     if (!right[i]) continue;
@@ -178,37 +166,6 @@ std::optional<double> area_under_curve(std::span<const double> scores, const std
   const double wrongs = static_cast<double>(rank.size()) - rights;
   if (rights == 0 || wrongs == 0) return std::nullopt;
   return (sum - rights * (rights + 1) / 2) / (rights * wrongs);
-}
-
-std::optional<double> rank_correlation(std::span<const double> x, std::span<const double> y) {
-  if (x.size() != y.size())
-    fail(ErrorCode::usage, "rank correlation: {} and {} values, expected pairs", x.size(), y.size());
-  const std::vector<double> rank_x = ranks(x), rank_y = ranks(y);
-  const double middle = static_cast<double>(x.size() + 1) / 2;
-  double xx = 0, yy = 0, xy = 0;
-  for (size_t i = 0; i < rank_x.size(); ++i) {
-    const double a = rank_x[i] - middle, b = rank_y[i] - middle;
-    xx += a * a;
-    yy += b * b;
-    xy += a * b;
-  }
-  if (xx == 0 || yy == 0) return std::nullopt;
-  return xy / std::sqrt(xx * yy);
-}
-
-std::optional<double> gini(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  if (!values.empty() && values.front() < 0)
-    fail(ErrorCode::usage, "Gini's coefficient: a value is {}, expected none below 0", values.front());
-  // Of the sorted values, x_i is the larger one in i pairs and the smaller one in n − 1 − i.
-  const double n = static_cast<double>(values.size());
-  double sum = 0, weighted = 0;
-  for (size_t i = 0; i < values.size(); ++i) {
-    sum += values[i];
-    weighted += (2 * static_cast<double>(i) + 1 - n) * values[i];
-  }
-  if (sum == 0) return std::nullopt;
-  return weighted / (n * sum);
 }
 
 }  // namespace unchain::study

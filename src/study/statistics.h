@@ -65,12 +65,4 @@ double quantile(std::vector<double> values, double q);
 // 1 perfect, ½ chance. Absent if all are right or all are wrong. Error: usage (unequal lengths).
 std::optional<double> area_under_curve(std::span<const double> scores, const std::vector<bool>& right);
 
-// Spearman's rank correlation: Pearson's of the ranks, ties having their mean rank. −1 … 1; absent if a side does not
-// vary. Error: usage (unequal lengths).
-std::optional<double> rank_correlation(std::span<const double> x, std::span<const double> y);
-
-// Gini's coefficient Σ_i Σ_j |x_i − x_j|/(2n Σx): 0 for equal shares, (n − 1)/n if one has all. Absent if Σx is 0.
-// Error: usage (a negative value).
-std::optional<double> gini(std::vector<double> values);
-
 }  // namespace unchain::study

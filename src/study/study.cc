@@ -13,6 +13,7 @@
 #include "model/trainable.h"
 #include "study/measure.h"
 #include "text/corpus.h"
+#include "text/token_file.h"
 #include "text/vocabulary.h"
 #include "train/run.h"
 
@@ -41,7 +42,9 @@ ordered_json to_json(const eval::NeedleOptions& needle) {
 }
 
 ordered_json to_json(const AnalysisKeys& keys) {
-  return {{"windows", keys.windows}, {"loss_windows", keys.loss_windows}};
+  return {{"windows", keys.windows},
+          {"loss_windows", keys.loss_windows},
+          {"calibration_windows", keys.calibration_windows}};
 }
 
 std::vector<ordered_json> read_metrics(const fs::path& path) {
@@ -79,6 +82,23 @@ double speed(const std::vector<ordered_json>& metrics) {
   double seconds_a_token = 0;
   for (const ordered_json& line : metrics) seconds_a_token += 1 / line["tokens_per_s"].get<double>();
   return static_cast<double>(metrics.size()) / seconds_a_token;
+}
+
+ordered_json to_json(const std::optional<double>& value) {
+  return value ? ordered_json(*value) : ordered_json();
+}
+
+ordered_json to_json(const std::vector<std::optional<double>>& values) {
+  ordered_json list = ordered_json::array();
+  for (const auto& value : values) list.push_back(to_json(value));
+  return list;
+}
+
+ordered_json to_json(const Measures& measures) {
+  ordered_json out = ordered_json::object();
+  for (const auto& [name, measured] : measures)
+    out[name] = {{"value", to_json(measured.value)}, {"windows", measured.windows}};
+  return out;
 }
 
 // Half of the answers: where the rungs of a ladder are set apart best.
@@ -207,11 +227,11 @@ class Study {
     };
     const train::RunResult trained = train::run(run.config, options, *comm_);
     if (trained.stopped) return nullptr;
-    const model::ModelFile file = model::ModelFile::open(folder(run) / "model");
-    const auto tokenizer = train::open_vocabulary(run.config);
+    Trained model(run, folder(run) / "model");
     const auto metrics = read_metrics(options.out / "metrics.jsonl");
-    const std::string& dtype = run.config.train.dtype;
-    const auto model = model::load(file, dtype.empty() ? model::default_dtype() : parse_dtype(dtype));
+    Measures measures;
+    const ordered_json answers = ask(model, needle, measures);
+    const ordered_json layers = measure(run, model, measures);
     return {{"parameters", parameters},
             {"parameters_without_embeddings", parameters - embeddings},
             {"tokens", trained.tokens},
@@ -219,18 +239,35 @@ class Study {
             {"loss_nats", trained.loss_nats},
             {"perplexity", trained.perplexity},
             {"bits_per_byte", trained.bits_per_byte},
-            {"needle", ask(model, *tokenizer, needle)},
-            {"measures", measure(run, model, *tokenizer)},
+            {"needle", answers},
+            {"measures", to_json(measures)},
+            {"layers", layers},
             {"curve", curve(metrics)}};
   }
 
-  static ordered_json ask(const std::shared_ptr<const model::Transformer>& model, const tokenizer::Tokenizer& tokenizer,
-                          const std::vector<eval::NeedleOptions>& needle) {
+  // The model that a run left: to read with, and in f32 for gradients.
+  struct Trained {
+    std::unique_ptr<tokenizer::Tokenizer> tokenizer;
+    MeasureInputs in;
+    std::unique_ptr<model::Trainable> trainable;
+
+    Trained(const PlannedRun& run, const fs::path& folder) : tokenizer(train::open_vocabulary(run.config)) {
+      const model::ModelFile file = model::ModelFile::open(folder);
+      const std::string& dtype = run.config.train.dtype;
+      in.model = model::load(file, dtype.empty() ? model::default_dtype() : parse_dtype(dtype));
+      in.bos = tokenizer->add_bos ? tokenizer->bos : -1;
+      in.context = run.config.train.context;
+      trainable = std::make_unique<model::Trainable>(file, DType::f32);
+    }
+  };
+
+  // Rung by rung; of the last, which alone is asked in runs that count, attention is measured too.
+  static ordered_json ask(const Trained& trained, const std::vector<eval::NeedleOptions>& needle, Measures& measures) {
     ordered_json rungs = ordered_json::array();
     for (const eval::NeedleOptions& options : needle) {
       const text::Haystack haystack;
-      const auto tasks = eval::plan_needles(tokenizer, haystack, options);
-      const eval::NeedleResult result = eval::ask_needles(model, tokenizer, options.form, tasks);
+      const auto tasks = eval::plan_needles(*trained.tokenizer, haystack, options);
+      const eval::NeedleResult result = eval::ask_needles(trained.in.model, *trained.tokenizer, options.form, tasks);
       const auto interval = eval::wilson_interval(result.accuracy);
       double attention = 0;
       int64_t answers = 0;
@@ -247,35 +284,33 @@ class Study {
                        {"high", interval.high},
                        {"chance", 1 / static_cast<double>(options.needles)},
                        {"attention_on_answer", attention / static_cast<double>(answers)}});
+      if (needle.size() == 1) measure_needles(measures, *trained.trainable, trained.in, tasks, result);
     }
     return rungs;
   }
 
-  ordered_json measure(const PlannedRun& run, const std::shared_ptr<const model::Transformer>& model,
-                       const tokenizer::Tokenizer& tokenizer) const {
-    MeasureInputs in;
-    in.model = model;
-    in.bos = tokenizer.add_bos ? tokenizer.bos : -1;
+  // "layers" of a result.
+  ordered_json measure(const PlannedRun& run, Trained& trained, Measures& measures) const {
+    MeasureInputs& in = trained.in;
     for (const std::string& file : run.config.data.valid) {
       std::vector<int32_t> ids;
       for (const std::string& document : text::read_documents({file})) {
-        const auto more = tokenizer.encode(document);
+        const auto more = trained.tokenizer->encode(document);
         ids.insert(ids.end(), more.begin(), more.end());
       }
       in.texts.push_back(std::move(ids));
     }
-    in.context = run.config.train.context;
+    const text::TokenFile seen = text::cached_tokens({run.config.data.train.begin(), run.config.data.train.end()},
+                                                     *trained.tokenizer, options_.out / "tokens");
+    in.calibration.resize(static_cast<size_t>(seen.tokens()));
+    seen.copy(0, in.calibration);
     in.keys = description_.analyses;
-    Measures measures;
     measure_predictions(measures, in);
     measure_maps(measures, in);
-    ordered_json out = ordered_json::object();
-    for (const auto& [name, measured] : measures) {
-      ordered_json value = nullptr;
-      if (measured.value) value = *measured.value;
-      out[name] = {{"value", value}, {"windows", measured.windows}};
-    }
-    return out;
+    measure_terms(measures, in);
+    measure_heads(measures, *trained.trainable, in);
+    const LayerProfile profile = profile_layers(in);
+    return {{"gain_nats", to_json(profile.gain)}, {"sensitivity_nats", to_json(profile.sensitivity)}};
   }
 
   const Description& description_;

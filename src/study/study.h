@@ -36,10 +36,10 @@ inline constexpr int kResultVersion = 1;
 // A result: {"version", "key", "track", "size", "member", "seed", "pilot", "parameters",
 // "parameters_without_embeddings", "tokens", "tokens_per_s", "loss_nats", "perplexity", "bits_per_byte", "needle":
 // [{"right", "asked", "accuracy", "low", "high", "chance", "attention_on_answer"} of each rung asked], "measures":
-// {NAME: {"value", "windows"}}, "curve": [{"tokens", "text_loss_nats", "answer_loss_nats"}]}; loss and perplexity are
-// those of the validation text. A failed one has "failed", the message, in place of all that follows "pilot".
-// Errors: usage (no validation text, a result of another description or version); those of train::run,
-// eval::plan_needles, eval::ask_needles, measure_predictions, measure_maps.
+// {NAME: {"value", "windows"}}, "layers": {"gain_nats", "sensitivity_nats"}, "curve": [{"tokens", "text_loss_nats",
+// "answer_loss_nats"}]}; loss and perplexity are those of the validation text. A failed one has "failed", the message,
+// in place of all that follows "pilot". Errors: usage (no validation text, a result of another description or version);
+// those of train::run, eval::plan_needles, eval::ask_needles, measure_predictions, measure_maps.
 std::vector<nlohmann::ordered_json> carry_out(const Description& description, const std::vector<PlannedRun>& runs,
                                               const StudyOptions& options);
 

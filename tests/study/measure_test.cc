@@ -5,6 +5,7 @@
 #include "analysis/analyzer.h"
 #include "eval/perplexity.h"
 #include "model/context.h"
+#include "study/measure_windows.h"
 #include "support/temporary_folder.h"
 #include "support/tiny_model.h"
 
@@ -102,10 +103,46 @@ TEST_F(MeasureTest, MapsAreMeasuredAsTheAnalyzerDoes) {
   }
 }
 
+// Of a model with a noise term and one without: what is measured, and what does not apply.
+TEST_F(MeasureTest, TermsAndHeads) {
+  for (const char* attention : {"softmax", "lowrank_diff"}) {
+    SCOPED_TRACE(attention);
+    test::TinyModel options{"gemma3", "gemma_like", false, {}};
+    options.attention = attention;
+    MeasureInputs in = inputs(options, {counting(5, 80), counting(200, 40)});
+    in.calibration = counting(300, 120);
+    in.context = 20;
+    in.keys.calibration_windows = 4;
+    Measures measures;
+    measure_terms(measures, in);
+    const bool noise = std::string(attention) != "softmax";
+    for (const char* name :
+         {"a2_explained_by_place", "a2_explained_by_key", "log_a2_explained_by_place", "loss_fixed_a2_nats",
+          "loss_masked_a2_nats", "noise_removes_share", "random_removes_share", "a1_removes_share"}) {
+      ASSERT_TRUE(measures.contains(name)) << name;
+      EXPECT_EQ(measures[name].value.has_value(), noise) << name;
+    }
+    EXPECT_LE(*measures["a1_explained_by_place"].value, 1);
+    // The windows' own loss, and nothing is lost where the rank of the noise is small enough.
+    std::vector<double> losses;
+    for (const auto& ids : all_windows(in, room(in) + 1, in.keys.windows)) {
+      eval::Window window;
+      window.ids = ids;
+      losses.push_back(eval::perplexity(in.model, nullptr, {window}).nll_nats);
+    }
+    EXPECT_NEAR(*measures["loss_full_maps_nats"].value, *mean_of(losses), 1e-6);
+    const LayerProfile profile = profile_layers(in);
+    ASSERT_EQ(profile.gain.size(), 3u);
+    ASSERT_EQ(profile.sensitivity.size(), 3u);
+    for (const auto& gain : profile.gain) EXPECT_EQ(gain.has_value(), noise);
+  }
+}
+
 TEST_F(MeasureTest, AShortTextIsAnError) {
   Measures measures;
   const MeasureInputs in = inputs({}, {counting(3, 8), counting(3, 5)});
-  test::expect_error([&] { measure_predictions(measures, in); }, ErrorCode::usage, {"text 2", "5 tokens", "needs 8"});
+  test::expect_error([&] { measure_predictions(measures, in); }, ErrorCode::usage,
+                     {"validation text 2", "5 tokens", "needs 8"});
 }
 
 }  // namespace

@@ -58,5 +58,25 @@ TEST(Observe, ReadsMeasuresNeedlesAndFigures) {
     EXPECT_TRUE(std::isnan(find(observations, "failed", name)->value.value_or(0))) << name;
 }
 
+// Five layers, the first without a noise term: the last two are the last third, rounded up.
+TEST(Observe, GainsOfLayersBesideTheTwinOfTheSeed) {
+  const Claims claims = parse_claims(std::string(claims_text()), "claims");
+  ordered_json diff = run("s", "diff_v2", 3, 100), twin = run("s", "softmax", 3, 90),
+               other = run("s", "softmax", 4, 90);
+  diff["layers"] = {{"gain_nats", {nullptr, 1, 3, 2, 6}}, {"sensitivity_nats", {9, 9, 9, 9, 9}}};
+  twin["layers"] = {{"gain_nats", {nullptr, nullptr, nullptr, nullptr, nullptr}},
+                    {"sensitivity_nats", {5, 1, 2, 3, 4}}};
+  other["layers"] = {{"gain_nats", ordered_json::array()}, {"sensitivity_nats", {5, 4, 3, 2, 1}}};
+  const Observations observations = observe(claims, {diff, twin, other});
+  EXPECT_EQ(find(observations, "diff_v2", "gain_last_third_nats")->value, 4.0);
+  EXPECT_EQ(find(observations, "diff_v2", "gain_other_layers_nats")->value, 2.0);
+  // Ranks 1 3 2 4 and 1 2 3 4: 1 − 6·(1 + 1)/(4·15).
+  EXPECT_NEAR(find(observations, "diff_v2", "gain_task_correlation")->value.value(), 0.8, 1e-12);
+  // Without a noise term they do not apply.
+  ASSERT_TRUE(find(observations, "softmax", "gain_last_third_nats"));
+  EXPECT_FALSE(find(observations, "softmax", "gain_last_third_nats")->value);
+  EXPECT_FALSE(find(observations, "softmax", "gain_task_correlation")->value);
+}
+
 }  // namespace
 }  // namespace unchain::study

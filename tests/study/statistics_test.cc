@@ -195,26 +195,5 @@ TEST(Scores, AreaUnderTheCurveByHand) {
   test::expect_error([] { area_under_curve(Values{1}, {}); }, ErrorCode::usage, {"1 scores of 0 items"});
 }
 
-TEST(Scores, RankCorrelationByHand) {
-  EXPECT_EQ(rank_correlation(Values{1, 2, 3}, Values{10, 100, 1000}), 1.0);
-  EXPECT_EQ(rank_correlation(Values{1, 2, 3}, Values{3, 2, 1}), -1.0);
-  // Without ties: 1 − 6Σd²/(n(n² − 1)), d = 1, −1, 1, −1, 0.
-  EXPECT_NEAR(*rank_correlation(Values{1, 2, 3, 4, 5}, Values{20, 10, 40, 30, 50}), 1 - 6 * 4.0 / 120, 1e-15);
-  // Ranks of the second: 1, 2, 3, 5, 4 with the two 7s … at 3.5: 1, 2, 3.5, 5, 3.5; Σxy 8, Σx² 10, Σy² 9.5.
-  EXPECT_NEAR(*rank_correlation(Values{1, 2, 3, 4, 5}, Values{5, 6, 7, 8, 7}), 8 / std::sqrt(95.0), 1e-15);
-  EXPECT_FALSE(rank_correlation(Values{1, 1}, Values{1, 2}));
-  EXPECT_FALSE(rank_correlation(Values{}, Values{}));
-  test::expect_error([] { rank_correlation(Values{1}, Values{}); }, ErrorCode::usage, {"1 and 0 values"});
-}
-
-TEST(Scores, GiniByHand) {
-  EXPECT_EQ(gini({3, 3, 3}), 0.0);
-  EXPECT_EQ(gini({0, 0, 8, 0}), 0.75);
-  EXPECT_EQ(gini({4, 1, 3, 2}), 0.25);  // Σ|x_i − x_j| = 20 of 2 · 4 · 10
-  EXPECT_FALSE(gini({0, 0}));
-  EXPECT_FALSE(gini({}));
-  test::expect_error([] { gini({1, -1}); }, ErrorCode::usage, {"-1", "below 0"});
-}
-
 }  // namespace
 }  // namespace unchain::study

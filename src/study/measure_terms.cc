@@ -1,0 +1,140 @@
+// What the two terms of attention do, and how much each head matters: src/study/measure.h.
+#include <algorithm>
+
+#include "analysis/background.h"
+#include "analysis/functional_rank.h"
+#include "analysis/head_importance.h"
+#include "analysis/layer_gain.h"
+#include "analysis/mean_map.h"
+#include "analysis/residual.h"
+#include "model/context.h"
+#include "study/measure.h"
+#include "study/measure_windows.h"
+
+namespace unchain::study {
+namespace {
+
+using analysis::MapPart;
+using analysis::MapValue;
+using attention::Taps;
+
+bool has_noise(const model::Transformer& model) {
+  return std::any_of(model.layers.begin(), model.layers.end(), [](const model::Layer& layer) {
+    return layer.attention.family.lambda != attention::LambdaRule::none;
+  });
+}
+
+// Reads windows of N tokens with an observer, calling begin(ids) before and end() behind each.
+template <class Begin, class End>
+void observe(const MeasureInputs& in, const std::vector<Ids>& windows, attention::Observer& observer,
+             const Begin& begin, const End& end) {
+  model::Context context(in.model, in.context);
+  const Taps taps{{&observer}, {}};
+  for (const Ids& ids : windows) {
+    begin(ids);
+    context.truncate(0);
+    context.extend(ids, 1, &taps);
+    end();
+  }
+}
+void observe(const MeasureInputs& in, const std::vector<Ids>& windows, attention::Observer& observer) {
+  observe(
+      in, windows, observer, [](const Ids&) {}, [] {});
+}
+
+// Mean over all heads of those that have a value.
+std::optional<double> explained(const std::vector<analysis::BackgroundLayer>& layers, MapValue value,
+                                std::optional<double> analysis::Explained::*by) {
+  std::vector<double> values;
+  for (const analysis::BackgroundLayer& layer : layers)
+    for (const analysis::BackgroundHead& head : layer.heads)
+      if (const auto& x = head[value].*by) values.push_back(*x);
+  return mean_of(values);
+}
+
+void measure_background(Measures& measures, const MeasureInputs& in, const analysis::MeanMaps& calibration) {
+  analysis::Background background(calibration);
+  observe(in, all_windows(in, room(in), in.keys.windows), background);
+  const auto layers = background.results();
+  using analysis::Explained;
+  measures["a1_explained_by_place"].value = explained(layers, MapValue::positive, &Explained::place);
+  measures["a2_explained_by_place"].value = explained(layers, MapValue::noise, &Explained::place);
+  measures["a2_explained_by_key"].value = explained(layers, MapValue::noise, &Explained::key);
+  measures["log_a2_explained_by_place"].value = explained(layers, MapValue::log_noise, &Explained::place);
+}
+
+// The loss with all maps of one part replaced: by their own best map of rank kFixedRank, and by one that is fixed.
+void measure_replacement(Measures& measures, const MeasureInputs& in, const analysis::MeanMaps& calibration) {
+  const auto windows = all_windows(in, room(in) + 1, in.keys.windows);
+  const bool noise = has_noise(*in.model);
+  for (const auto& [part, name] : {std::pair{MapPart::positive, "a1"}, std::pair{MapPart::noise, "a2"}}) {
+    const std::string fixed = fmt::format("loss_fixed_{}_nats", name), own = fmt::format("loss_masked_{}_nats", name);
+    measures[fixed].value = measures[own].value = std::nullopt;
+    if (part == MapPart::noise && !noise) continue;
+    analysis::FunctionalRankOptions options;
+    options.part = part;
+    options.methods = {analysis::RankMethod::fitted, analysis::RankMethod::mean};
+    options.ranks = {kFixedRank};
+    options.divide = {true};  // as `calibrated` does
+    const auto result = analysis::functional_rank(in.model, windows, &calibration, options);
+    measures["loss_full_maps_nats"].value = mean_of(result.nll_nats);
+    for (const analysis::FunctionalRankPoint& point : result.points) {
+      if (!point.rank) continue;
+      measures[point.method == analysis::RankMethod::mean ? fixed : own].value = mean_of(point.nll_nats);
+    }
+  }
+}
+
+void measure_writes(Measures& measures, const MeasureInputs& in) {
+  analysis::ResidualWrites writes(in.seed);
+  observe(
+      in, all_windows(in, room(in), in.keys.windows), writes, [](const Ids&) {}, [&] { writes.end_window(); });
+  std::vector<double> positive, noise, random;
+  const auto add = [](std::vector<double>& values, const analysis::WriteMeasures& write) {
+    if (write.removed) values.push_back(write.removed->mean);
+  };
+  for (const analysis::LayerWrites& layer : writes.results()) {
+    if (!layer.noise_term) continue;
+    add(positive, layer.positive);
+    add(noise, layer.noise);
+    add(random, layer.random);
+  }
+  measures["a1_removes_share"].value = mean_of(positive);
+  measures["noise_removes_share"].value = mean_of(noise);
+  measures["random_removes_share"].value = mean_of(random);
+}
+
+}  // namespace
+
+void measure_terms(Measures& measures, const MeasureInputs& in) {
+  analysis::MeanMaps calibration(in.context, {}, true);
+  observe(in, even_windows(in.calibration, in.bos, room(in), in.keys.calibration_windows, "training text"),
+          calibration);
+  measure_background(measures, in, calibration);
+  measure_replacement(measures, in, calibration);
+  measure_writes(measures, in);
+}
+
+void measure_heads(Measures& measures, model::Trainable& trainable, const MeasureInputs& in) {
+  const auto windows = all_windows(in, room(in) + 1, in.keys.windows);
+  const auto gates = analysis::gate_importance(trainable, windows).means();
+  measures["head_importance_gini"].value = analysis::gini(gates);
+  auto rises = analysis::ablation(in.model, windows).means();
+  for (double& rise : rises) rise = std::max(rise, 0.0);
+  measures["head_ablation_gini"].value = analysis::gini(rises);
+}
+
+LayerProfile profile_layers(const MeasureInputs& in) {
+  LayerProfile profile;
+  profile.gain.resize(in.model->layers.size());
+  analysis::WindowLoss loss(in.model, all_windows(in, room(in) + 1, in.keys.windows));
+  if (has_noise(*in.model)) {
+    for (const analysis::LayerGain& layer : analysis::layer_gains(loss, in.seed))
+      profile.gain[static_cast<size_t>(layer.layer)] = layer.gain.mean;
+  }
+  for (const auto& layer : analysis::layer_sensitivity(loss, in.seed))
+    profile.sensitivity.push_back(layer ? std::optional(layer->mean) : std::nullopt);
+  return profile;
+}
+
+}  // namespace unchain::study
