@@ -17,6 +17,9 @@ using Eigen::MatrixXf;
 using Eigen::VectorXd;
 
 constexpr double kStorage = 0x1p-23;  // two vectors of unit length, rounded to f32: how far their product may be off
+constexpr double kEnough = 1e-3;      // error of a product that needs no smaller step
+constexpr int kQuarters = 10;         // steps that are tried at most, each a quarter of the one before
+constexpr int64_t kSteepSteps = 8;    // Lanczos steps to the direction in which they are tried
 constexpr double kNothing = 0x1p-40;  // of the largest ‖H v‖ so far: what is left of a vector within the basis
 
 void check(std::span<const double> theta, const HessianOptions& options) {
@@ -37,32 +40,35 @@ void check(std::span<const double> theta, const HessianOptions& options) {
 class Products {
  public:
   Products(const Gradient& gradient, std::span<const double> theta, const HessianOptions& options, int64_t most)
-      : gradient_(gradient), theta_(theta), options_(options), most_(most), at_(size()), g_(size()) {
-    epsilon_ = 1 + Eigen::Map<const VectorXd>(theta.data(), size()).norm();
+      : gradient_(gradient), theta_(theta), progress_(options.progress), most_(most), at_(size()), g_(size()) {
+    step = options.step;
+    length_ = 1 + Eigen::Map<const VectorXd>(theta.data(), size()).norm();
   }
+
+  double step;  // c
 
   int64_t size() const { return static_cast<int64_t>(theta_.size()); }
   int64_t count() const { return count_; }
 
-  VectorXd operator()(const VectorXd& v) { return difference(v, options_.step); }
+  VectorXd operator()(const VectorXd& v) { return by_step(v, step); }
   // By how much H v changes when the step is halved: ¾ of the error if that comes from the step, √5 of it if it comes
   // from rounding.
   double step_error(const VectorXd& v) {
-    const VectorXd whole = difference(v, options_.step);
-    return (whole - difference(v, options_.step / 2)).norm();
+    const VectorXd whole = by_step(v, step);
+    return (whole - by_step(v, step / 2)).norm();
   }
 
- private:
-  VectorXd difference(const VectorXd& v, double step) {
-    const double epsilon = step * epsilon_;
+  VectorXd by_step(const VectorXd& v, double c) {
+    const double epsilon = c * length_;
     at(v, epsilon);
     const VectorXd above = g_;
     at(v, -epsilon);
     ++count_;
-    if (options_.progress) options_.progress(count_, most_);
+    if (progress_) progress_(count_, most_);
     return (above - g_) / (2 * epsilon);
   }
 
+ private:
   void at(const VectorXd& v, double epsilon) {
     const auto n = static_cast<size_t>(size());
     at_ = Eigen::Map<const VectorXd>(theta_.data(), size()) + epsilon * v;
@@ -70,14 +76,14 @@ class Products {
     if (g_.allFinite()) return;
     const auto bad = std::find_if_not(g_.begin(), g_.end(), [](double x) { return std::isfinite(x); });
     fail(ErrorCode::numeric, "hessian: product {}: the gradient by parameter {} is {}; try a smaller step than {}",
-         count_ + 1, bad - g_.begin(), *bad, options_.step);
+         count_ + 1, bad - g_.begin(), *bad, step);
   }
 
   const Gradient& gradient_;
   std::span<const double> theta_;
-  const HessianOptions& options_;
+  const std::function<void(int64_t, int64_t)>& progress_;
   int64_t most_, count_ = 0;
-  double epsilon_ = 0;  // for a step of 1
+  double length_ = 0;  // 1 + ‖θ‖
   VectorXd at_, g_;
 };
 
@@ -171,15 +177,42 @@ Ritz ritz(const Krylov& k) {
   return out;
 }
 
-double largest(const VectorXd& values) {
-  return values.cwiseAbs().maxCoeff();
+// The direction y = Q s of value i.
+VectorXd direction(const Krylov& k, const Ritz& r, int64_t i) {
+  VectorXd y = VectorXd::Zero(k.q.rows());
+  for (int64_t j = 0; j < k.q.cols(); ++j) y += r.s(j, i) * k.q.col(j).cast<double>();
+  return y;
+}
+
+// The largest step that is exact enough where H is largest. What comes from the step falls to a sixteenth with each
+// quarter, what comes from rounding rises fourfold: the change by the next quarter is the error but for a tenth.
+double choose_step(Products& products, const VectorXd& start) {
+  const Krylov k = lanczos(products, start, std::min(kSteepSteps, products.size()), nullptr);
+  const Ritz r = ritz(k);
+  int64_t steepest = 0;
+  r.values.cwiseAbs().maxCoeff(&steepest);
+  const VectorXd v = direction(k, r, steepest);
+  double best = products.step, least = INFINITY;
+  VectorXd now = products.by_step(v, best);
+  double c = best;
+  for (int i = 0; i < kQuarters; ++i) {
+    const VectorXd next = products.by_step(v, c / 4);
+    const double change = (now - next).norm();
+    if (change >= least) break;
+    best = c;
+    least = change;
+    if (change <= kEnough * next.norm()) break;
+    c /= 4;
+    now = next;
+  }
+  return best;
 }
 
 // With products off by E, u·Hv − v·Hu over the K Lanczos vectors is QᵀE − EᵀQ, of norm ≤ 2‖E‖ ≤ 2√K times the error of
-// one product: 4/3 of what halving the step changes, and what rounding the vectors to f32 does.
-void check_symmetry(HessianSpectrum& out, const Krylov& k, double changed, double scale) {
+// one product.
+void check_symmetry(HessianSpectrum& out, const Krylov& k, double error) {
   const double defect = (k.t - k.t.transpose()).norm(), norm = k.t.norm();
-  const double bound = 2 * std::sqrt(static_cast<double>(k.t.rows())) * (changed * 4 / 3 + kStorage * scale);
+  const double bound = 2 * std::sqrt(static_cast<double>(k.t.rows())) * error;
   out.symmetry_defect = norm > 0 ? defect / norm : 0;
   if (defect <= bound) return;
   fail(ErrorCode::numeric,
@@ -243,32 +276,30 @@ HessianSpectrum hessian_spectrum(const Gradient& gradient, std::span<const doubl
   check(theta, options);
   const auto size = static_cast<int64_t>(theta.size());
   const int64_t steps = std::min(options.lanczos_steps, size), nodes = std::min(options.quadrature_steps, size);
-  Products products(gradient, theta, options, steps + options.probes * nodes + 6);
+  Products products(gradient, theta, options, kSteepSteps + 1 + kQuarters + steps + options.probes * nodes + 6);
   HessianSpectrum out;
   out.parameters = size;
-  double scale = 0;
-  {  // 1. The ends.
+  {
     Rng rng(options.seed);
-    const Krylov k = lanczos(products, normals(size, rng), steps, &rng);
+    const VectorXd start = normals(size, rng);
+    out.step = products.step = choose_step(products, start);
+
+    // 1. The ends.
+    const Krylov k = lanczos(products, start, steps, &rng);
     const Ritz r = ritz(k);
     const int64_t ends[] = {0, steps - 1}, count = std::min(options.values, steps);
     for (int64_t i = 0; i < count; ++i) {
       out.lowest.push_back({r.values[i], r.residuals[i]});
       out.highest.push_back({r.values[ends[1] - i], r.residuals[ends[1] - i]});
     }
-    scale = largest(r.values);
+    const double scale = r.values.cwiseAbs().maxCoeff();
 
     // 2. How exact the products are, and whether they are symmetric.
-    const double random = products.step_error(k.q.col(0).cast<double>());
-    double changed = random;
-    for (const int64_t end : ends) {
-      VectorXd y = VectorXd::Zero(size);
-      for (int64_t j = 0; j < steps; ++j) y += r.s(j, end) * k.q.col(j).cast<double>();
-      changed = std::max(changed, products.step_error(y));
-    }
+    double changed = products.step_error(k.q.col(0).cast<double>());  // a random direction
+    for (const int64_t end : ends) changed = std::max(changed, products.step_error(direction(k, r, end)));
     out.step_error = scale > 0 ? changed / scale : 0;
-    out.zero_band = random + kStorage * scale;
-    check_symmetry(out, k, changed, scale);
+    out.zero_band = changed * 4 / 3 + kStorage * scale;
+    check_symmetry(out, k, out.zero_band);
   }
 
   // 3. The shares: one stream of random numbers a probe.

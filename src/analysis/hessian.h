@@ -18,14 +18,14 @@ namespace unchain::analysis {
 // g[P] = ∇f(theta[P]). It is called from one thread, again and again, and gives equal bits for equal theta.
 using Gradient = std::function<void(std::span<double> g, std::span<const double> theta)>;
 
-// c of the step ε for gradients computed in f32 and in f64.
+// The largest c for gradients computed in f32 and in f64.
 inline constexpr double kHessianStepF32 = 1e-3, kHessianStepF64 = 1e-5;
 
 struct HessianOptions {
-  double step = kHessianStepF32;
-  int64_t values = 10;         // of each end
-  int64_t lanczos_steps = 60;  // P where that is less; so are quadrature_steps
-  int64_t probes = 4;          // random vectors of the quadrature, at least 2
+  double step = kHessianStepF32;  // the largest c that is tried
+  int64_t values = 10;            // of each end
+  int64_t lanczos_steps = 60;     // P where that is less; so are quadrature_steps
+  int64_t probes = 4;             // random vectors of the quadrature, at least 2
   int64_t quadrature_steps = 30;
   uint64_t seed = 0;
   std::function<void(int64_t done, int64_t most)> progress;  // after each product with H; may be empty
@@ -46,9 +46,10 @@ struct HessianSpectrum {
   HessianShare negative_share;                // part of the eigenvalues below −zero_band, 0 … 1
   HessianShare zero_share;                    // within zero_band of 0: their sign is not known
   HessianShare negative_weight;               // Σ_{λ<0} |λ|/Σ|λ|, 0 … 1
-  double share_resolution =
-      0;                 // for its probes, negative_share is off by at most this: the heavier node beside the band
-  double zero_band = 0;  // what a product with H may be off by, for a random vector
+  // The heavier node beside −zero_band: for its probes negative_share is off by at most this.
+  double share_resolution = 0;
+  double zero_band = 0;  // what a product with H may be off by, and so a value
+  double step = 0;       // c that was taken
   // The largest difference of H v by steps ε and ε/2 over the largest |value|; v random and at both ends.
   double step_error = 0;
   double symmetry_defect = 0;  // √Σ(u·Hv − v·Hu)²/√Σ(u·Hv)² over all pairs of Lanczos vectors
@@ -61,12 +62,14 @@ struct HessianSpectrum {
 void hessian_product(std::span<double> out, const Gradient& gradient, std::span<const double> theta,
                      std::span<const double> v, double step);
 
-// The spectrum at theta[P]. 2·(lanczos_steps + probes·quadrature_steps + 6) gradients at most. Memory: 4·P bytes for
-// each Lanczos vector, kept as f32, and some 60·P. f32 moves values by some 2⁻²³ of the largest |value|, far less than
-// f32 gradients do. A value that repeats is found as often as it does only if lanczos_steps reaches P. The same bits for
-// the same seed and any number of threads, if the gradients have them.
-// Errors: usage (an option out of range); shape (no parameters); numeric (theta or a gradient not finite; u·Hv and v·Hu
-// further apart than the error of the products explains: the callback is no gradient).
+// The spectrum at theta[P]. First c is chosen: from options.step down by quarters, until the product with the steepest
+// direction of 8 Lanczos steps is off by less than 1e-3 of itself, or by the least there is. About
+// 2·(lanczos_steps + probes·quadrature_steps + 20) gradients. Memory: 4·P bytes for each Lanczos vector, kept as f32,
+// and some 60·P. f32 moves values by some 2⁻²³ of the largest |value|, far less than f32 gradients do. A value that
+// repeats is found as often as it does only if lanczos_steps reaches P. The same bits for the same seed and any number
+// of threads, if the gradients have them. Errors: usage (an option out of range); shape (no parameters); numeric (theta
+// or a gradient not finite; u·Hv and v·Hu further apart than the error of the products explains: the callback is no
+// gradient).
 HessianSpectrum hessian_spectrum(const Gradient& gradient, std::span<const double> theta,
                                  const HessianOptions& options = {});
 

@@ -115,9 +115,10 @@ struct ModelHessian : testing::Test {
   ~ModelHessian() override { set_threads(0); }
 };
 
-// Products by the analysis' step, ε = 1e-3·(1 + ‖θ‖), are off by e: by ε²/6 of the fourth derivative and by rounding.
-// Here e is measured, the largest of random directions and of those in which H is largest; then the values are off by
-// at most √P·e, and by what the dense one is, which its own asymmetry shows. Found: e about 1e-3 of the largest value.
+// Products by the step of the analysis, ε = c·(1 + ‖θ‖), are off by e: by ε²/6 of the fourth derivative and by
+// rounding. Here e is measured, the largest of random directions and of those in which H is largest; then the values
+// are off by at most √P·e, and by what the dense one is, which its own asymmetry shows. Found: e about 1e-3 of the
+// largest value.
 TEST_F(ModelHessian, AgreesWithTheDenseOne) {
   for (const char* member : {"softmax", "lowrank_diff", "fixed_diff, calibrated"}) {
     SCOPED_TRACE(member);
@@ -130,6 +131,11 @@ TEST_F(ModelHessian, AgreesWithTheDenseOne) {
     const VectorXd& values = solver.eigenvalues();
     const double largest = values.cwiseAbs().maxCoeff();
 
+    HessianOptions options;
+    options.lanczos_steps = options.quadrature_steps = n;  // all there is
+    const HessianSpectrum found = model_hessian(m, batch.rows, options);
+    EXPECT_GE(found.step, 1e-5);
+    EXPECT_LE(found.step, 1e-3);
     double squares = 0, product = 0;
     for (const float* x : trained(m)) squares += static_cast<double>(*x) * static_cast<double>(*x);
     for (int64_t k = 0; k < 10; ++k) {
@@ -137,16 +143,13 @@ TEST_F(ModelHessian, AgreesWithTheDenseOne) {
       for (const VectorXd& v :
            {VectorXd(Eigen::Map<const VectorXd>(random.data(), n).normalized()), VectorXd(solver.eigenvectors().col(k)),
             VectorXd(solver.eigenvectors().col(n - 1 - k))}) {
-        const VectorXd found = difference(m, batch, v, 1e-3 * (1 + std::sqrt(squares)));
-        product = std::max(product, (found - dense * v).norm());
+        const VectorXd by_step = difference(m, batch, v, found.step * (1 + std::sqrt(squares)));
+        product = std::max(product, (by_step - dense * v).norm());
       }
     }
     const double bound = std::sqrt(static_cast<double>(n)) * product + (raw - raw.transpose()).norm();
     ASSERT_LT(bound, 0.05 * largest);
 
-    HessianOptions options;
-    options.lanczos_steps = options.quadrature_steps = n;  // all there is
-    const HessianSpectrum found = model_hessian(m, batch.rows, options);
     EXPECT_EQ(found.parameters, n);
     ASSERT_EQ(found.lowest.size(), 10u);
     ASSERT_EQ(found.highest.size(), 10u);

@@ -143,6 +143,7 @@ TEST(Hessian, PlantedSpectra) {
     const double bound = value_bound(size, largest, rounding(a, theta, kHessianStepF64));
     const HessianSpectrum found = hessian_spectrum(quadratic(a), theta, in_f64());
     EXPECT_EQ(found.parameters, size);
+    EXPECT_EQ(found.step, kHessianStepF64);  // exact for a quadratic
     expect_ends(found, Eigen::Map<const VectorXd>(values.data(), size), std::min<size_t>(10, values.size()), bound);
     expect_shares(found, a, 1e-4 * largest / 8);  // between the zeros, off by 1e-16, and the least other value
     EXPECT_EQ(found.share_resolution, 0);         // the quadrature has all P nodes
@@ -183,7 +184,7 @@ TEST(Hessian, EndsOfALargerSpectrum) {
   EXPECT_NEAR(found.negative_share.mean, 0.5, 4 * std::sqrt(150.0 / 16) / 300 + found.share_resolution);
   EXPECT_GT(found.share_resolution, 0);
   EXPECT_LT(found.share_resolution, 0.15);  // 10 of 30 nodes at the ends, the rest share 280/300
-  EXPECT_EQ(found.products, 60 + 16 * 30 + 6);
+  EXPECT_EQ(found.products, 8 + 2 + 60 + 16 * 30 + 6);
 }
 
 // A gap around 0, in which at most one node can fall, and that with a weight that decays: the share is exact to 1e-4
@@ -201,6 +202,32 @@ TEST(Hessian, ShareAcrossAGap) {
   EXPECT_LT(found.negative_share.error, 3 * deviation);  // χ² of 3 degrees above 27: one in 10⁵
   // |λ| has mean 1.5 on both sides.
   EXPECT_NEAR(found.negative_weight.mean, 0.3, 4 * deviation * 4 / 3 + 1e-4);
+}
+
+// ½θᵀAθ + κ/24·(u·θ)⁴ with ‖u‖ = 1: H = A + κ/2·(u·θ)²·uuᵀ, and a product with u is off by ε²κ/6. With the first c
+// that is 8, or 0.3 of the value, and falls to a sixteenth with each quarter: below 1e-3 after three.
+TEST(Hessian, TheStepShrinksWhereTheLossIsFarFromQuadratic) {
+  constexpr double kFourth = 600;
+  const MatrixXd a = planted({-1, -0.5, 0.1, 0.2, 0.3, 0.5, 0.7, 1}, 2);
+  std::vector<double> theta(8, 100), u(8, std::sqrt(0.125));
+  for (size_t i = 1; i < 8; i += 2) theta[i] = -100;  // u·θ = 0
+  for (double& x : theta) x += 0.3 * u[0];            // u·θ = 0.3
+  const Gradient gradient = [&](std::span<double> g, std::span<const double> at) {
+    const double along = test::dot(u, std::vector<double>(at.begin(), at.end()));
+    for (size_t i = 0; i < 8; ++i) {
+      g[i] = kFourth / 6 * std::pow(along, 3) * u[i];
+      for (size_t j = 0; j < 8; ++j) g[i] += a(static_cast<int64_t>(i), static_cast<int64_t>(j)) * at[j];
+    }
+  };
+  const Eigen::Map<const VectorXd> direction(u.data(), 8);
+  const MatrixXd h = a + kFourth / 2 * 0.09 * direction * direction.transpose();
+  const VectorXd values = Eigen::SelfAdjointEigenSolver<MatrixXd>(h).eigenvalues();
+  const HessianSpectrum found = hessian_spectrum(gradient, theta, {});
+  EXPECT_EQ(found.step, kHessianStepF32 / 64);
+  const double epsilon = found.step * (1 + norm(theta)), product = epsilon * epsilon / 6 * kFourth;
+  EXPECT_LE(product, 1e-3 * values[7]);
+  expect_ends(found, values, 8, value_bound(8, values[7], product));
+  EXPECT_LE(found.step_error, 1e-3);
 }
 
 TEST(Hessian, OfALinearLossIsZero) {
@@ -288,18 +315,18 @@ TEST(Hessian, OfANetAgreesWithTheDenseOne) {
     ASSERT_LT(values[0], -0.01);  // a spectrum of both signs
     const double length = 1 + norm(theta);
     for (const bool narrow : {false, true}) {
-      // f32 gradients: rounded to f32. Along a direction of unit length the fourth derivative is below 100: a unit's
-      // derivatives are those of tanh, at most 2, 2, 4, 8, times |x| ≤ 3 to the same power, seldom all at once.
-      const double step = narrow ? kHessianStepF32 : kHessianStepF64, epsilon = step * length;
-      const double product = epsilon * epsilon / 6 * 100 + (narrow ? 0x1p-24 : 100 * kEpsF64) * norm(g) / epsilon;
       const Gradient gradient = [&](std::span<double> out, std::span<const double> at) {
         net.loss(out, at);
         for (double& x : out) x = narrow ? static_cast<double>(static_cast<float>(x)) : x;
       };
       HessianOptions options;
-      options.step = step;
+      options.step = narrow ? kHessianStepF32 : kHessianStepF64;
       options.seed = seed;
       const HessianSpectrum found = hessian_spectrum(gradient, theta, options);
+      // f32 gradients: rounded to f32. Along a direction of unit length the fourth derivative is below 100: a unit's
+      // derivatives are those of tanh, at most 2, 2, 4, 8, times |x| ≤ 3 to the same power, seldom all at once.
+      const double epsilon = found.step * length;
+      const double product = epsilon * epsilon / 6 * 100 + (narrow ? 0x1p-24 : 100 * kEpsF64) * norm(g) / epsilon;
       expect_ends(found, values, 10, value_bound(TanhNet::kParameters, largest, product));
       EXPECT_LE(found.step_error * largest, 2 * product);
       if (!narrow) expect_shares(found, dense, found.zero_band);
@@ -414,12 +441,12 @@ TEST(Hessian, ProgressCountsEveryProduct) {
     quadratic(a)(g, theta);
   };
   const HessianSpectrum found = hessian_spectrum(counted, random_doubles(24, 1), options);
-  EXPECT_EQ(found.products, 24 + 4 * 24 + 6);
+  EXPECT_EQ(found.products, 8 + 2 + 24 + 4 * 24 + 6);  // the first step that is tried is exact enough
   EXPECT_EQ(gradients, 2 * found.products);
   ASSERT_EQ(done.size(), static_cast<size_t>(found.products));
   for (size_t i = 0; i < done.size(); ++i) {
     EXPECT_EQ(done[i], static_cast<int64_t>(i) + 1);
-    EXPECT_EQ(most[i], found.products);
+    EXPECT_EQ(most[i], 8 + 11 + 24 + 4 * 24 + 6);
   }
 }
 
