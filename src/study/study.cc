@@ -247,7 +247,7 @@ class Study {
 
   // The model that a run left: to read with, and in f32 for gradients.
   struct Trained {
-    std::unique_ptr<tokenizer::Tokenizer> tokenizer;
+    std::shared_ptr<const tokenizer::Tokenizer> tokenizer;
     MeasureInputs in;
     std::unique_ptr<model::Trainable> trainable;
 
