@@ -21,14 +21,22 @@ void check(const model::Transformer& model, const std::vector<std::vector<int32_
     if (layer < 0 || layer >= layers)
       fail(ErrorCode::usage, "functional rank: layer {}, the model has layers 0 to {}", layer, layers - 1);
   }
-  const bool noise = std::any_of(model.layers.begin(), model.layers.end(), [](const model::Layer& layer) {
-    return layer.attention.family.noise != attention::NoiseMap::none;
-  });
-  if (options.part == MapPart::noise && !noise)
-    fail(ErrorCode::usage, "functional rank: the model has no noise map; replace its positive map");
-  if (mean == nullptr &&
-      std::find(options.methods.begin(), options.methods.end(), RankMethod::mean) != options.methods.end())
-    fail(ErrorCode::usage, "functional rank: the mean map is asked for, but no mean of other texts is given");
+  const bool by_mean =
+      std::find(options.methods.begin(), options.methods.end(), RankMethod::mean) != options.methods.end();
+  bool any = false;
+  for (int layer = 0; layer < layers; ++layer) {
+    const auto noise = model.layers[static_cast<size_t>(layer)].attention.family.noise;
+    const bool there = options.part == MapPart::positive || noise != attention::NoiseMap::none;
+    if (!there && options.layers.contains(layer))
+      fail(ErrorCode::usage, "functional rank: layer {} has no noise map; replace its positive map", layer);
+    if (!there || (!options.layers.empty() && !options.layers.contains(layer))) continue;
+    any = true;
+    if (by_mean && mean == nullptr)
+      fail(ErrorCode::usage, "functional rank: the mean map is asked for, but no mean of other texts is given");
+    if (by_mean && !mean->layers().contains(layer))
+      fail(ErrorCode::usage, "functional rank: the mean of other texts has no layer {}", layer);
+  }
+  if (!any) fail(ErrorCode::usage, "functional rank: the model has no noise map; replace its positive map");
 }
 
 // Nats a token of the window's tokens but the first.

@@ -77,6 +77,18 @@ TEST(FunctionalRank, WhatMakesNoSenseIsSaid) {
   FunctionalRankOptions options;
   options.layers = {2};
   expect_error([&] { functional_rank(diff, windows, nullptr, options); }, ErrorCode::usage, {"layer 2", "0 to 1"});
+  options.layers = {1};
+  options.methods = {RankMethod::mean};
+  MeanMaps other(9, {0});
+  nll_of(diff, windows[0], {}, {&other});
+  expect_error([&] { functional_rank(diff, windows, &other, options); }, ErrorCode::usage, {"mean", "no layer 1"});
+  options.layers = {0};
+  EXPECT_EQ(functional_rank(diff, windows, &other, options).points.size(), 2u * 8);
+  model::Config half = family_config("diff_v2");
+  half.attention.last_layer = 0;
+  options.layers = {1};
+  expect_error([&] { functional_rank(small_model(half), windows, &other, options); }, ErrorCode::usage,
+               {"layer 1 has no noise map"});
 }
 
 }  // namespace
