@@ -18,8 +18,7 @@ struct FitOptions {
   double ridge = 1e-6;  // what is added to the diagonal of every R × R system
 };
 
-// A map, decomposed once, from which factors of any rank come. f64; N numbers squared, twice. Immutable after
-// construction.
+// A map, decomposed once, from which factors of any rank come. Holds 3 N² numbers in f64. Immutable after construction.
 class LowRank {
  public:
   // map[N, N], row-major, 0 where a row sees nothing: row i sees keys j ≤ i and, with a window, j > i − window. Work:
@@ -33,9 +32,9 @@ class LowRank {
 
   // U, V that make Σ (A_ij − U_i · V_j)² small over the visible entries alone: from truncated(), `sweeps` times U by
   // least squares from V, then V from U. Each half sweep solves N systems of R × R whose matrices are sums of the other
-  // side that run along with i: O(N² R + N R³), memory O(N R). At R = N the truncation is exact and stands. Source:
-  // alternating least squares with missing entries, Koren, Bell & Volinsky, Computer 42(8), 2009. Errors: as
-  // truncated().
+  // side that run along with i: O(N² R + N R³), with two more copies of the map in memory. At R = N the truncation is
+  // exact and stands. Source: alternating least squares with missing entries, Koren, Bell & Volinsky, Computer 42(8),
+  // 2009. Errors: as truncated().
   Factors fitted(int64_t rank, const FitOptions& options = {}) const;
 
  private:
