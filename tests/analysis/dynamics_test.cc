@@ -127,6 +127,7 @@ TEST(Dynamics, PlantedSlopes) {
 TEST(Dynamics, StandardErrorOfTheSlope) {
   Rng rng(3);
   std::vector<double> losses;
+  losses.reserve(1200);
   for (int i = 0; i < 1200; ++i) losses.push_back(2 - 1e-4 * i + 0.05 * rng.normal());
   const TrainingDynamics run = of_losses(1200, [&](int64_t step) { return losses[static_cast<size_t>(step - 1)]; });
   double n = 120, x = 0, y = 0, xx = 0, xy = 0, yy = 0;

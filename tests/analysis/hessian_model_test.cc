@@ -86,6 +86,7 @@ VectorXd gradient_of(Trainable& m, const Batch& batch) {
 VectorXd difference(Trainable& m, const Batch& batch, const VectorXd& v, double h) {
   const std::vector<float*> theta = trained(m);
   std::vector<float> kept;
+  kept.reserve(theta.size());
   for (const float* x : theta) kept.push_back(*x);
   VectorXd sum = VectorXd::Zero(v.size());
   for (const double sign : {1.0, -1.0}) {

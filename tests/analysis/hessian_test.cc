@@ -170,6 +170,7 @@ TEST(Hessian, SharesOfADiagonalAreExact) {
 // resolution says.
 TEST(Hessian, EndsOfALargerSpectrum) {
   std::vector<double> values;
+  values.reserve(300);
   for (int i = 0; i < 10; ++i) values.push_back(-3 + 0.1 * i);
   for (int i = 0; i < 280; ++i) values.push_back(-0.5 + i / 279.0);
   for (int i = 0; i < 10; ++i) values.push_back(2 + 0.2 * i);
@@ -191,6 +192,7 @@ TEST(Hessian, EndsOfALargerSpectrum) {
 // although 30 nodes stand for 200 values.
 TEST(Hessian, ShareAcrossAGap) {
   std::vector<double> values;
+  values.reserve(200);
   for (int i = 0; i < 60; ++i) values.push_back(-2 + i / 59.0);
   for (int i = 0; i < 140; ++i) values.push_back(1 + i / 139.0);
   const MatrixXd a = planted(values, 7);
