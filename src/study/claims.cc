@@ -65,7 +65,7 @@ struct Reader {
   // A name out of a set; `what` says which.
   template <class Names>
   std::string one_of(const char* key, const Names& names, const char* what) const {
-    const std::string found = text(key);
+    std::string found = text(key);
     if (!names.contains(found)) wrong(key, what);
     return found;
   }

@@ -117,10 +117,11 @@ Sample gather(PartResult& result, const std::vector<Term>& terms, const Evidence
       continue;
     }
     const double number = combine(result.part.comparison, values);
-    if (!std::isfinite(number)) {
+    values.push_back(number);  // a ratio to something infinite is finite, and no less a failure
+    if (!std::all_of(values.begin(), values.end(), [](double x) { return std::isfinite(x); })) {
       // Leaving a failed run out would favour the member that survives where it does.
       sample.failed = true;
-      result.notes.push_back(fmt::format("seed {} has no finite number, and decides that nothing is decided", seed));
+      result.notes.push_back(fmt::format("seed {} has no finite number, so that nothing is decided", seed));
       continue;
     }
     sample.seeds.push_back(seed);

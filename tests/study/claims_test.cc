@@ -168,6 +168,7 @@ TEST(Claims, BadFiles) {
   expect("\"track\": \"language\"", "\"track\": \"speech\"", {"parts[0].track", "language or retrieval"});
   expect("\"below\"", "\"under\"", {"parts[0].direction is \"under\"", "above, below, inside"});
   expect("\"below\"", "\"inside\"", {"parts[0].threshold is 0.5", "[low, high]"});
+  expect("\"below\", \"threshold\": 0.5", "\"inside\", \"threshold\": [2, 1]", {"parts[0].threshold is [2,1]"});
   expect("0.5", "\"flour\"", {"parts[0].threshold is \"flour\"", "-floor"});
   expect("0.5", "[1, 2]", {"parts[0].threshold is [1,2]", "a number"});
   expect("\"effect\": 2", "\"effect\": \"2\"", {"parts[0].effect is \"2\"", "a number"});
@@ -189,7 +190,7 @@ TEST(Claims, BadFiles) {
   expect("\"parts\": [", "\"parts\": [], \"sensitivity\": [", {"claims[0].parts is []", "a part or more"});
   test::expect_error([] { parse_claims("{", "c.json"); }, ErrorCode::format, {"c.json"});
   std::string twice = kSmall;
-  const size_t begin = twice.find("{\"id\""), end = twice.rfind("]");
+  const size_t begin = twice.find("{\"id\""), end = twice.rfind(']');
   twice.insert(begin, twice.substr(begin, end - begin) + ",");
   test::expect_error([&] { parse_claims(twice, "c.json"); }, ErrorCode::usage, {"claims[1].id is 1", "no other claim"});
 }

@@ -197,13 +197,13 @@ TEST(Judge, WindowsMustBeTheSameOnes) {
   // A measure that says that it does not follow from windows has no such interval; a median is taken as one.
   for (const char* measure : {"score", "rank"}) {
     diff.measure = measure;
-    diff.windows = {{1, 1, 7}, {1, 1, 7}};
+    diff.windows = {{1, 1, 1, 1, 1, 1, 1, 900}, {1, 1, 1, 1, 1, 1, 1, 900}};  // 900 is half of a draw in 1 of 4000
     const auto of = part(fmt::format(
         R"("measure": "{}", "comparison": "value", "of": "diff", "direction": "above", "threshold": 0)", measure));
     const auto found = interval(of);
     EXPECT_EQ(found.has_value(), std::string(measure) == "rank");
     if (found) {
-      EXPECT_EQ(found->low, 1);
+      EXPECT_EQ(found->high, 1);
     }
   }
 }
@@ -259,6 +259,35 @@ TEST(Judge, PlantedClaims) {
   EXPECT_EQ(verdict(gain, world(2, 4, 1, 4)), Verdict::refuted);
 }
 
+// Values with this mean and SD exactly, whatever the number of seeds.
+std::vector<double> values_of(int64_t n, double middle, double sd) {
+  std::vector<double> out;
+  double squares = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    out.push_back(static_cast<double>(i) - static_cast<double>(n - 1) / 2);
+    squares += out.back() * out.back();
+  }
+  for (double& x : out) x = middle + sd * x / std::sqrt(squares / static_cast<double>(n - 1));
+  return out;
+}
+
+// No floor, a mean well off the threshold, and an interval of ± 2.48 across it.
+TEST(Judge, AnIntervalAcrossTheThresholdDecidesNothing) {
+  const auto verdict = [](const std::string& rule, double middle) {
+    World world;
+    world.add_all("softmax", "loss", {5, 5, 5}).add_all("diff_v2", "loss", values_of(3, middle, 1));
+    const std::string keys = R"("measure": "loss", "comparison": "value", "of": "diff", )";
+    return world.judge_one(claims_of(part(keys + rule))).verdict;
+  };
+  for (const double middle : {-2.0, 2.0}) {
+    EXPECT_EQ(verdict(R"("direction": "above", "threshold": 0)", middle), Verdict::undecided);
+    EXPECT_EQ(verdict(R"("direction": "below", "threshold": 0)", middle), Verdict::undecided);
+    EXPECT_EQ(verdict(R"("direction": "inside", "threshold": [-1, 1])", middle), Verdict::undecided);
+    EXPECT_EQ(verdict(R"("direction": "inside", "threshold": [-4, 4])", middle), Verdict::undecided);
+  }
+  EXPECT_EQ(verdict(R"("direction": "inside", "threshold": [-4, 4])", 0), Verdict::supported);
+}
+
 TEST(Judge, FloorByHand) {
   // Softmax: SD 1 over four seeds, so √(2/4) = 0.7071. Differences −0.5, −0.5, −0.5, −0.4: mean −0.475, SD 0.05, an
   // interval of ±0.0796, clear of 0 and yet within the floor.
@@ -306,13 +335,13 @@ TEST(Judge, FloorOfRatiosOfOtherMembersAndOfCounts) {
   EXPECT_NEAR(*own.judge_one(claims_of(kAboveHalf)).parts[0].floor, 2 * std::sqrt(2.0 / 3), 1e-12);
 
   World count;
-  count.add_all("softmax", "size", {100, 100, 100}).add_all("diff_v2", "size", {110, 110, 110});
+  count.add_all("softmax", "size", {100, 101, 99}).add_all("diff_v2", "size", {110, 111.1, 108.9});
   const std::string band = part(
       R"("measure": "size", "comparison": "ratio", "of": "diff", "against": "twin", "direction": "inside",
          "threshold": [0.08, 0.12])");
   const ClaimResult counted = count.judge_one(claims_of(band));
   EXPECT_EQ(counted.parts[0].floor, 0.0);
-  EXPECT_EQ(counted.parts[0].detectable, 0.0);
+  EXPECT_LT(*counted.parts[0].detectable, 1e-12);
   EXPECT_EQ(counted.verdict, Verdict::supported);
 }
 
@@ -351,6 +380,11 @@ TEST(Judge, MissingFailedAndNotApplicableAreThreeThings) {
   World zero;
   zero.add_all("softmax", "loss", {0, 1, 1, 1}).add_all("diff_v2", "loss", {2, 2, 2, 2});
   EXPECT_EQ(zero.judge_one(claims_of(kRatio)).verdict, Verdict::undecided);
+  World infinite;  // the ratio to it would be −1, far below 0.3
+  const double infinity = std::numeric_limits<double>::infinity();
+  infinite.add_all("softmax", "loss", {1, 1, 1, infinity}).add_all("diff_v2", "loss", {2, 2, 2, 2});
+  EXPECT_EQ(infinite.judge_one(claims_of(kRatio)).verdict, Verdict::undecided);
+  EXPECT_EQ(infinite.judge_one(claims_of(kRatio)).parts[0].estimate.seeds, 3);
 }
 
 TEST(Judge, PartsAreJoinedByAnd) {
@@ -444,18 +478,6 @@ TEST(Judge, OrderDoesNotMatter) {
   }
 }
 
-// Values with this mean and SD exactly, whatever the number of seeds.
-std::vector<double> values_of(int64_t n, double middle, double sd) {
-  std::vector<double> out;
-  double squares = 0;
-  for (int64_t i = 0; i < n; ++i) {
-    out.push_back(static_cast<double>(i) - static_cast<double>(n - 1) / 2);
-    squares += out.back() * out.back();
-  }
-  for (double& x : out) x = middle + sd * x / std::sqrt(squares / static_cast<double>(n - 1));
-  return out;
-}
-
 TEST(Judge, SeedsNeededWouldDecide) {
   const Claims claims = claims_of(kAboveHalf);
   const auto result = [&](int64_t seeds, double middle, double sd) {
@@ -499,6 +521,14 @@ TEST(Judge, JsonHasAllKeysAndNullForWhatThereIsNot) {
   EXPECT_EQ(json["values"]["diff_v2"]["seeds"], 3);
   EXPECT_NEAR(json["parts"][0]["mean"].get<double>(), (2 + 2.1 + 2.21) / 3 - 5.1, 1e-12);
   EXPECT_TRUE(json["effect"].is_null());
+  const Claims within = claims_of(
+      part(R"("measure": "loss", "comparison": "within", "of": "diff", "reference": "score", "direction": "above",
+              "threshold": 0)"));
+  world.add_all("diff_v2", "score", {7, 8, 9});
+  const auto inside = to_json(world.judge_one(within), within)["parts"][0];
+  EXPECT_NEAR(inside["values"]["diff_v2"]["mean"].get<double>(), (2 + 2.1 + 2.21) / 3, 1e-12);
+  EXPECT_EQ(inside["reference_values"]["diff_v2"]["mean"], 8);
+  EXPECT_TRUE(json["parts"][0]["reference_values"].empty());
   const auto empty = to_json(World().judge_one(claims), claims);
   for (const char* key : {"verdict", "floor", "detectable"}) EXPECT_TRUE(empty[key].is_null()) << key;
   EXPECT_TRUE(empty["parts"][0]["mean"].is_null());

@@ -52,8 +52,9 @@ TEST(StudentT, QuantilesOfPrintedTables) {
   const double z = 1.959963984540054, z2 = z * z;
   const double many = z + z * (z2 + 1) / 4e4 + z * (5 * z2 * z2 + 16 * z2 + 3) / 96e8;
   EXPECT_NEAR(student_t_quantile(0.025, 1e4), many, 2e-10);
-  for (const auto& [tail, degrees] : {std::pair{0.0, 7.0}, {0.6, 7.0}, {0.025, 0.0}})
-    test::expect_error([&] { student_t_quantile(tail, degrees); }, ErrorCode::usage, {"Student's t", "0.5"});
+  for (const double tail : {0.0, 0.6})
+    test::expect_error([&] { student_t_quantile(tail, 7); }, ErrorCode::usage, {"Student's t", "0.5"});
+  test::expect_error([] { student_t_quantile(0.025, 0); }, ErrorCode::usage, {"Student's t", "more than 0"});
 }
 
 TEST(Statistics, MeanSdAndIntervalByHand) {
@@ -156,6 +157,15 @@ TEST(NestedBootstrap, KnownValues) {
   const auto sizes = nested_bootstrap({3, 1}, numbers, 0.95);
   EXPECT_EQ(sizes->low, 2);
   EXPECT_EQ(sizes->high, 6);
+  // And are drawn within it: of texts {0, 1}, {0, 1} all four drawn are 0 in 1 of 16 draws, and 1 in as many.
+  const auto same = [&](std::span<const size_t> drawn) {
+    double sum = 0;
+    for (const size_t i : drawn) sum += static_cast<double>(i % 2) / static_cast<double>(drawn.size());
+    return sum;
+  };
+  const auto within = nested_bootstrap({2, 2}, same, 0.95);
+  EXPECT_EQ(within->low, 0);
+  EXPECT_EQ(within->high, 1);
 }
 
 // Windows of one text are alike: a bootstrap that took them as independent would have an interval far too short.
