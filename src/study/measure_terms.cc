@@ -7,6 +7,7 @@
 #include "analysis/layer_gain.h"
 #include "analysis/mean_map.h"
 #include "analysis/residual.h"
+#include "base/check.h"
 #include "model/context.h"
 #include "study/measure.h"
 #include "study/measure_windows.h"
