@@ -98,7 +98,7 @@ std::string show_claims(const ordered_json& results) {
   return any ? "\n" + table.text() : "";
 }
 
-void run(Common common, const Options& options) {
+void run(const Common& common, const Options& options) {
   prepare(common);
   const auto [where, text] = source(options);
   check_folder(options);
