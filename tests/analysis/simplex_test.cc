@@ -62,8 +62,7 @@ TEST(Simplex, CountsAsByHand) {
       for (int64_t i = 0; i < n; ++i) tokens.push_back(static_cast<int32_t>(i * i % 7));
       SimplexObserver observer;
       observer.begin_window(tokens);
-      std::vector<PlantedLayer> layers;
-      for (int layer = 0; layer < 2; ++layer) layers.push_back(plant(layer, 3, n, 11, noise, window));
+      const std::vector<PlantedLayer> layers = {plant(0, 3, n, 11, noise, window), plant(1, 3, n, 11, noise, window)};
       for (const PlantedLayer& layer : layers) show(layer, observer, 16);
       SimplexCounts total;
       ASSERT_EQ(observer.counts().size(), 2u);

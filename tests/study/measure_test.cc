@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <numeric>
+
 #include "analysis/analyzer.h"
 #include "eval/perplexity.h"
 #include "model/context.h"
@@ -30,8 +32,8 @@ class MeasureTest : public testing::Test {
 };
 
 std::vector<int32_t> counting(int32_t from, int32_t count) {
-  std::vector<int32_t> ids;
-  for (int32_t i = 0; i < count; ++i) ids.push_back(from + i);
+  std::vector<int32_t> ids(static_cast<size_t>(count));
+  std::iota(ids.begin(), ids.end(), from);
   return ids;
 }
 
