@@ -124,13 +124,8 @@ MapAnalyzer::Rows MapAnalyzer::signed_rows(const attention::MapPanel& panel) {
   signed_.reserve(static_cast<size_t>(panel.heads * head_stride));
   parallel_for(panel.heads, [&](int64_t h) {
     const int head = static_cast<int>(h);
-    for (int64_t r = 0; r < panel.rows; ++r) {
-      const float lambda = panel.lambda[h * panel.rows + r];
-      const float* positive = panel.positive_row(head, r);
-      const float* noise = panel.noise_row(head, r);
-      float* out = signed_.data() + h * head_stride + r * panel.keys;
-      for (int64_t j = 0; j < panel.keys; ++j) out[j] = positive[j] - lambda * noise[j];
-    }
+    for (int64_t r = 0; r < panel.rows; ++r)
+      panel.signed_row(head, r, signed_.data() + h * head_stride + r * panel.keys);
   });
   return {signed_.data(), panel.keys, head_stride};
 }

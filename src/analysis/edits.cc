@@ -11,10 +11,6 @@
 namespace unchain::analysis {
 namespace {
 
-bool has_noise(const model::Transformer& model, int layer) {
-  return model.layers[static_cast<size_t>(layer)].attention.family.lambda != attention::LambdaRule::none;
-}
-
 // A list as it is chosen from, 0 … count − 1 where it is empty.
 std::vector<int> numbers_or_all(std::vector<int> numbers, int64_t count) {
   if (numbers.empty()) {
@@ -35,7 +31,7 @@ ChosenHeads::ChosenHeads(const model::Transformer& model, const Where& where, bo
   for (const int layer : numbers_or_all(where.layers, layers)) {
     if (layer < 0 || layer >= layers)
       fail(ErrorCode::usage, "edit: layer {}, the model has layers 0 to {}", layer, layers - 1);
-    if (with_noise && !has_noise(model, layer)) {
+    if (with_noise && !model.layers[static_cast<size_t>(layer)].attention.family.has_noise()) {
       if (where.layers.empty()) continue;
       fail(ErrorCode::usage, "edit: layer {} has no noise term and so no λ; choose a layer that has one", layer);
     }

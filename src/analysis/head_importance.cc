@@ -3,8 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "analysis/edits.h"
+#include "analysis/window_loss.h"
 #include "base/check.h"
-#include "model/context.h"
 
 namespace unchain::analysis {
 namespace {
@@ -33,32 +34,6 @@ class GateObserver : public attention::GradientObserver {
   }
   HeadEffects effects;
 };
-
-// Sets the output of one head of a layer to 0; of none for head −1, so that both losses come from the same arithmetic.
-class Silence : public attention::Editor {
- public:
-  Silence(int64_t layer, int64_t head) : layer_(layer), head_(head) {}
-  bool wants(int layer) const override { return layer == layer_; }
-  void edit_outputs(attention::OutputPanel& panel) override {
-    for (int64_t r = 0; r < panel.rows && head_ >= 0; ++r)
-      std::fill_n(panel.output + r * panel.row_stride + head_ * panel.value_width, panel.value_width, 0.0f);
-  }
-
- private:
-  int64_t layer_, head_;
-};
-
-double mean_nll(model::Context& context, std::span<const int32_t> window, Silence& silence) {
-  const attention::Taps taps{{}, {&silence}};
-  const std::span<const int32_t> targets = window.subspan(1);
-  std::vector<double> nll(targets.size());
-  context.truncate(0);
-  context.extend(window.first(targets.size()), -1, &taps);
-  context.nll(nll, targets);
-  double sum = 0;
-  for (const double x : nll) sum += x;
-  return sum / static_cast<double>(nll.size());
-}
 
 }  // namespace
 
@@ -90,16 +65,18 @@ HeadEffects gate_importance(model::Trainable& model, Windows windows) {
 HeadEffects ablation(const std::shared_ptr<const model::Transformer>& model, Windows windows) {
   check(windows);
   HeadEffects effects;
-  for (const std::vector<int32_t>& window : windows) {
-    model::Context context(model, static_cast<int64_t>(window.size()));
+  WindowLoss loss(model, {windows.begin(), windows.end()});
+  for (size_t w = 0; w < windows.size(); ++w) {
     for (size_t layer = 0; layer < model->layers.size(); ++layer) {
-      const auto heads = static_cast<size_t>(model->layers[layer].attention.shape.outputs());
-      const auto loss_without = [&](int64_t head) {
-        Silence silence(static_cast<int64_t>(layer), head);
-        return mean_nll(context, window, silence);
+      // A factor of 1 changes nothing, and is there so that both losses come from the same arithmetic.
+      const auto loss_with = [&](int head, double factor) {
+        ScaleHead scale(*model, factor, {{static_cast<int>(layer)}, {head}});
+        return *loss.of_window(w, {{}, {&scale}});
       };
-      const double whole = loss_without(-1);
-      for (size_t h = 0; h < heads; ++h) append(effects, layer, h, loss_without(static_cast<int64_t>(h)) - whole);
+      const double whole = loss_with(0, 1);
+      const auto heads = static_cast<int>(model->layers[layer].attention.shape.outputs());
+      for (int head = 0; head < heads; ++head)
+        append(effects, layer, static_cast<size_t>(head), loss_with(head, 0) - whole);
     }
   }
   return effects;

@@ -37,19 +37,19 @@ void SimplexObserver::on_maps(const attention::MapPanel& panel) {
   const auto layer = static_cast<size_t>(panel.layer);
   if (counts_.size() <= layer) counts_.resize(layer + 1);
   counts_[layer].resize(static_cast<size_t>(panel.heads));
+  std::vector<float> row(static_cast<size_t>(panel.keys));
   for (int head = 0; head < panel.heads; ++head) {
     SimplexCounts& c = counts_[layer][static_cast<size_t>(head)];
     for (int64_t r = 0; r < panel.rows; ++r) {
       const int64_t i = panel.first_row + r;
       if (i == 0) continue;
-      const float* positive = panel.positive_row(head, r);
-      const float* noise = panel.noise ? panel.noise_row(head, r) : nullptr;
-      const float lambda = noise ? panel.lambda[head * panel.rows + r] : 0.0f;
+      panel.signed_row(head, r, row.data());
+      const float lambda = panel.noise ? panel.lambda[head * panel.rows + r] : 0.0f;
       const std::span<const int64_t> keys = induction_.keys(i);
       const double rest = 1 - static_cast<double>(lambda), small = 0.1 / static_cast<double>(i + 1);
       double sum = 0;
       for (int64_t j = panel.first_key(r); j <= i; ++j) {
-        const double p = static_cast<double>(noise ? positive[j] - lambda * noise[j] : positive[j]);
+        const auto p = static_cast<double>(row[static_cast<size_t>(j)]);
         if (!std::isfinite(p))
           fail(ErrorCode::numeric, "layer {} head {}: weight of row {} on key {} is not finite", panel.layer, head, i,
                j);

@@ -42,6 +42,7 @@ struct AttentionConfig {
   int64_t first_layer = 0, last_layer = -1;  // 0-based, the others are softmax; last −1: to the end
 
   bool is_softmax() const { return positive == PositiveMap::softmax && noise == NoiseMap::none && gate == Gate::none; }
+  bool has_noise() const { return lambda != LambdaRule::none; }
   bool has_state() const { return noise == NoiseMap::prototypes || noise == NoiseMap::fixed; }
   bool has_second_map() const {
     return noise == NoiseMap::own_keys || noise == NoiseMap::shared_keys || noise == NoiseMap::grouped;

@@ -35,13 +35,12 @@ class ShareOnSpan : public attention::Observer {
     if (shares_.size() <= layer) shares_.resize(layer + 1);
     shares_[layer].assign(static_cast<size_t>(panel.heads), 0);
     const int64_t row = panel.rows - 1;
+    std::vector<float> weights(static_cast<size_t>(panel.keys));
     for (int h = 0; h < panel.heads; ++h) {
-      const float* positive = panel.positive_row(h, row);
-      const float* noise = panel.noise ? panel.noise_row(h, row) : nullptr;
-      const float lambda = noise ? panel.lambda[h * panel.rows + row] : 0;
+      panel.signed_row(h, row, weights.data());
       double all = 0, on_span = 0;
       for (int64_t j = panel.first_key(row); j < panel.keys; ++j) {
-        const double weight = std::abs(noise ? positive[j] - lambda * noise[j] : positive[j]);
+        const double weight = std::abs(weights[static_cast<size_t>(j)]);
         all += weight;
         if (j >= span_.begin && j < span_.end) on_span += weight;
       }

@@ -108,7 +108,7 @@ attention::SignedInputs TrainLayer::inputs(LayerState& s, const StepRows& rows) 
       HeadRows::side_by_side(s.value.get(dtype_, count, member_.shape.value_width), member_.shape.layout.value_heads);
   in.sequences = rows.sequences;
   in.rows = in.key_rows = rows.context;
-  in.lambda = member_.family.lambda == LambdaRule::none ? nullptr : s.lambda.data();
+  in.lambda = member_.family.has_noise() ? s.lambda.data() : nullptr;
   in.extra = member_.extra();
   in.starts = rows.starts;
   return in;

@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "model/context.h"
 #include "study/measure_windows.h"
+#include "study/statistics.h"
 
 namespace unchain::study {
 namespace {
@@ -21,12 +22,6 @@ using analysis::Measure;
 
 std::string text_name(size_t text) {
   return fmt::format("validation text {}", text + 1);
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const size_t half = values.size() / 2;
-  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
 }
 
 std::vector<double> pooled(const Measured& measured) {
@@ -110,7 +105,7 @@ class MapMeasures {
     for (const MeanMeasure& each : kMedians) {
       const auto values = values_of(results, each);
       if (values.empty()) continue;
-      add_window(measures_, each.name, text, median(values));
+      add_window(measures_, each.name, text, quantile(values, 0.5));
       auto& pooled = pooled_[each.name];
       pooled.insert(pooled.end(), values.begin(), values.end());
     }
@@ -143,11 +138,11 @@ class MapMeasures {
       if (!measured.value) measured.value = mean_of(pooled(measured));
     for (const MeanMeasure& each : kMedians) {
       const auto& pooled = pooled_[each.name];
-      measures_[each.name].value = pooled.empty() ? std::optional<double>() : median(pooled);
+      measures_[each.name].value = pooled.empty() ? std::optional<double>() : quantile(pooled, 0.5);
     }
     int64_t inside = 0;
     for (const auto& [layer, ranks] : layer_ranks_) {
-      const double middle = median(ranks);
+      const double middle = quantile(ranks, 0.5);
       inside += middle >= kLowRank && middle <= kHighRank;
     }
     measures_["a2_layers_in_rank_band"].value =
@@ -186,10 +181,7 @@ int64_t room(const MeasureInputs& in) {
 }
 
 std::optional<double> mean_of(const std::vector<double>& values) {
-  if (values.empty()) return std::nullopt;
-  double sum = 0;
-  for (const double x : values) sum += x;
-  return sum / static_cast<double>(values.size());
+  return values.empty() ? std::nullopt : std::optional(mean(values));
 }
 
 void measure_predictions(Measures& measures, const MeasureInputs& in) {

@@ -20,9 +20,8 @@ using analysis::MapValue;
 using attention::Taps;
 
 bool has_noise(const model::Transformer& model) {
-  return std::any_of(model.layers.begin(), model.layers.end(), [](const model::Layer& layer) {
-    return layer.attention.family.lambda != attention::LambdaRule::none;
-  });
+  return std::any_of(model.layers.begin(), model.layers.end(),
+                     [](const model::Layer& layer) { return layer.attention.family.has_noise(); });
 }
 
 // Reads windows of N tokens with an observer, calling begin(ids) before and end() behind each.

@@ -289,17 +289,21 @@ class Study {
     return rungs;
   }
 
-  // "layers" of a result.
-  ordered_json measure(const PlannedRun& run, Trained& trained, Measures& measures) const {
-    MeasureInputs& in = trained.in;
-    for (const std::string& file : run.config.data.valid) {
-      std::vector<int32_t> ids;
-      for (const std::string& document : text::read_documents({file})) {
-        const auto more = trained.tokenizer->encode(document);
-        ids.insert(ids.end(), more.begin(), more.end());
-      }
-      in.texts.push_back(std::move(ids));
+  // The tokens of a validation text, which all runs share with their vocabulary.
+  const std::vector<int32_t>& text_of(const std::string& file, const tokenizer::Tokenizer& tokenizer) {
+    const auto [at, fresh] = texts_.try_emplace(file);
+    if (!fresh) return at->second;
+    for (const std::string& document : text::read_documents({file})) {
+      const auto ids = tokenizer.encode(document);
+      at->second.insert(at->second.end(), ids.begin(), ids.end());
     }
+    return at->second;
+  }
+
+  // "layers" of a result.
+  ordered_json measure(const PlannedRun& run, Trained& trained, Measures& measures) {
+    MeasureInputs& in = trained.in;
+    for (const std::string& file : run.config.data.valid) in.texts.push_back(text_of(file, *trained.tokenizer));
     const text::TokenFile seen = text::cached_tokens({run.config.data.train.begin(), run.config.data.train.end()},
                                                      *trained.tokenizer, options_.out / "tokens");
     in.calibration.resize(static_cast<size_t>(seen.tokens()));
@@ -318,6 +322,7 @@ class Study {
   const StudyOptions& options_;
   std::unique_ptr<dist::Comm> comm_;
   std::map<fs::path, uint64_t> hashes_;
+  std::map<std::string, std::vector<int32_t>> texts_;
   int64_t done_ = 0, total_ = 0;  // steps
 };
 

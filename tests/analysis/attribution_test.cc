@@ -55,13 +55,7 @@ TEST(Attribution, OfASpanIsTheSlopeOfTheLoss) {
           scale.layer = layer.layer;
           scale.head = static_cast<int>(head);
           scale.keys = keys;
-          double loss = 0;
-          const double slope = test::slope_at_zero(
-              [&](double step) {
-                scale.factor = static_cast<float>(1 + step);
-                return loss = twin.loss(text, &scale);
-              },
-              h);
+          const auto [slope, loss] = test::slope_in_factor(twin, text, scale, h);
           EXPECT_NEAR(expected, slope, 3 * test::loss_rounding(loss) / h + 0.005 * all)
               << member << " layer " << layer.layer << " head " << head << " keys " << keys.first;
         }

@@ -10,19 +10,6 @@
 namespace unchain::analysis {
 namespace {
 
-// Scales one head's output on its way to W_O.
-struct ScaleOutput : attention::Editor {
-  bool wants(int l) const override { return l == layer; }
-  void edit_outputs(attention::OutputPanel& panel) override {
-    for (int64_t r = 0; r < panel.rows; ++r) {
-      for (int64_t w = 0; w < panel.value_width; ++w)
-        panel.output[r * panel.row_stride + head * panel.value_width + w] *= factor;
-    }
-  }
-  int layer = 0, head = 0;
-  float factor = 1;
-};
-
 std::vector<std::vector<int32_t>> some_windows() {
   return {test::ScoredText(40, 1).ids, test::ScoredText(23, 2).ids};
 }
@@ -54,17 +41,11 @@ TEST(HeadImportance, GatesAreSlopesOfTheLoss) {
         double mean = 0;
         ASSERT_EQ(found.values[layer][head].size(), windows.size());
         for (size_t w = 0; w < windows.size(); ++w) {
-          ScaleOutput scale;
+          test::ScaleOutput scale;
           scale.layer = static_cast<int>(layer);
           scale.head = static_cast<int>(head);
           const test::ScoredText text = scored(windows[w]);
-          double loss = 0;
-          const double slope = test::slope_at_zero(
-              [&](double step) {
-                scale.factor = static_cast<float>(1 + step);
-                return loss = twin.loss(text, &scale);
-              },
-              h);
+          const auto [slope, loss] = test::slope_in_factor(twin, text, scale, h);
           EXPECT_NEAR(found.values[layer][head][w], std::abs(slope),
                       3 * test::loss_rounding(loss) / h + 0.005 * largest)
               << member << " layer " << layer << " head " << head << " window " << w;

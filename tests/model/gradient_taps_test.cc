@@ -190,19 +190,6 @@ TEST(GradientTaps, MapsAreThoseOfForward) {
   }
 }
 
-// Scales one head's output on its way to W_O.
-struct ScaleOutput : attention::Editor {
-  bool wants(int l) const override { return l == layer; }
-  void edit_outputs(attention::OutputPanel& panel) override {
-    for (int64_t r = 0; r < panel.rows; ++r) {
-      float* output = panel.output + r * panel.row_stride + head * panel.value_width;
-      for (int64_t w = 0; w < panel.value_width; ++w) output[w] *= factor;
-    }
-  }
-  int layer = 0, head = 0;
-  float factor = 1;
-};
-
 TEST(GradientTaps, GradientsOfGatesAreSlopesOfTheLoss) {
   for (const std::string& member : members()) {
     TwinModel twin(windowed(member));
@@ -216,14 +203,8 @@ TEST(GradientTaps, GradientsOfGatesAreSlopesOfTheLoss) {
         ScaleOutput scale;
         scale.layer = layer;
         scale.head = static_cast<int>(head);
-        double loss = 0;
         const double h = 0.05;
-        const double found = slope_at_zero(
-            [&](double step) {
-              scale.factor = static_cast<float>(1 + step);
-              return loss = twin.loss(text, &scale);
-            },
-            h);
+        const auto [found, loss] = slope_in_factor(twin, text, scale, h);
         double largest = 0;
         for (const double g : gates) largest = std::max(largest, std::abs(g));
         EXPECT_NEAR(found, gates[head], 3 * loss_rounding(loss) / h + 0.005 * largest)

@@ -18,6 +18,34 @@ inline Matrix zeros(size_t rows, size_t columns) {
   return Matrix(rows, std::vector<double>(columns));
 }
 
+// A turn of two columns.
+struct Rotation {
+  double c = 1, s = 0;
+
+  void apply(Matrix& a, size_t p, size_t q) const {
+    for (auto& row : a) {
+      const double x = row[p], y = row[q];
+      row[p] = c * x - s * y;
+      row[q] = s * x + c * y;
+    }
+  }
+};
+
+// The one that makes columns p and q orthogonal; absent where they are.
+inline std::optional<Rotation> orthogonalising(const Matrix& a, size_t p, size_t q) {
+  double pp = 0, qq = 0, pq = 0;
+  for (const auto& row : a) {
+    pp += row[p] * row[p];
+    qq += row[q] * row[q];
+    pq += row[p] * row[q];
+  }
+  if (std::abs(pq) <= 1e-16 * std::sqrt(pp * qq) || pq == 0) return std::nullopt;
+  const double zeta = (qq - pp) / (2 * pq);
+  const double t = (zeta >= 0 ? 1 : -1) / (std::abs(zeta) + std::sqrt(1 + zeta * zeta));
+  const double c = 1 / std::sqrt(1 + t * t);
+  return Rotation{c, c * t};
+}
+
 // Singular values by one-sided Jacobi: columns are rotated until all pairs are orthogonal; their norms remain.
 inline std::vector<double> jacobi_singular_values(Matrix a) {
   if (a.empty()) return {};
@@ -33,22 +61,10 @@ inline std::vector<double> jacobi_singular_values(Matrix a) {
     bool rotated = false;
     for (size_t p = 0; p < n; ++p) {
       for (size_t q = p + 1; q < n; ++q) {
-        double pp = 0, qq = 0, pq = 0;
-        for (const auto& row : a) {
-          pp += row[p] * row[p];
-          qq += row[q] * row[q];
-          pq += row[p] * row[q];
-        }
-        if (std::abs(pq) <= 1e-16 * std::sqrt(pp * qq) || pq == 0) continue;
+        const std::optional<Rotation> turn = orthogonalising(a, p, q);
+        if (!turn) continue;
         rotated = true;
-        const double zeta = (qq - pp) / (2 * pq);
-        const double t = (zeta >= 0 ? 1 : -1) / (std::abs(zeta) + std::sqrt(1 + zeta * zeta));
-        const double c = 1 / std::sqrt(1 + t * t), s = c * t;
-        for (auto& row : a) {
-          const double x = row[p], y = row[q];
-          row[p] = c * x - s * y;
-          row[q] = s * x + c * y;
-        }
+        turn->apply(a, p, q);
       }
     }
     if (!rotated) break;

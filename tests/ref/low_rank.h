@@ -29,23 +29,9 @@ inline LowRankFactors truncated_svd(Matrix a, size_t rank) {
   for (int sweep = 0; sweep < 60; ++sweep) {
     for (size_t p = 0; p < n; ++p) {
       for (size_t q = p + 1; q < n; ++q) {
-        double pp = 0, qq = 0, pq = 0;
-        for (const auto& row : a) {
-          pp += row[p] * row[p];
-          qq += row[q] * row[q];
-          pq += row[p] * row[q];
-        }
-        if (std::abs(pq) <= 1e-16 * std::sqrt(pp * qq) || pq == 0) continue;
-        const double zeta = (qq - pp) / (2 * pq);
-        const double t = (zeta >= 0 ? 1 : -1) / (std::abs(zeta) + std::sqrt(1 + zeta * zeta));
-        const double c = 1 / std::sqrt(1 + t * t), s = c * t;
-        for (Matrix* m : {&a, &v}) {
-          for (auto& row : *m) {
-            const double x = row[p], y = row[q];
-            row[p] = c * x - s * y;
-            row[q] = s * x + c * y;
-          }
-        }
+        const std::optional<Rotation> turn = orthogonalising(a, p, q);
+        if (!turn) continue;
+        for (Matrix* m : {&a, &v}) turn->apply(*m, p, q);
       }
     }
   }

@@ -70,6 +70,37 @@ inline double slope_at_zero(const std::function<double(double)>& loss, double h)
   return (4 * central(h / 2) - central(h)) / 3;
 }
 
+// Scales one head's output on its way to W_O.
+struct ScaleOutput : attention::Editor {
+  bool wants(int l) const override { return l == layer; }
+  void edit_outputs(attention::OutputPanel& panel) override {
+    for (int64_t r = 0; r < panel.rows; ++r) {
+      float* output = panel.output + r * panel.row_stride + head * panel.value_width;
+      for (int64_t w = 0; w < panel.value_width; ++w) output[w] *= factor;
+    }
+  }
+  int layer = 0, head = 0;
+  float factor = 1;
+};
+
+struct Slope {
+  double slope = 0;
+  double loss = 0;  // near it
+};
+
+// The slope of the loss in an editor's `factor` at 1, by slope_at_zero().
+template <class Scale>
+Slope slope_in_factor(const TwinModel& twin, const ScoredText& text, Scale& scale, double h) {
+  Slope found;
+  found.slope = slope_at_zero(
+      [&](double step) {
+        scale.factor = static_cast<float>(1 + step);
+        return found.loss = twin.loss(text, &scale);
+      },
+      h);
+  return found;
+}
+
 // What the f32 arithmetic of such a model does to a loss of this size: about 16 roundings, 16·2⁻²⁴ = 1e-6 of it.
 inline double loss_rounding(double loss) {
   return 1e-6 * std::abs(loss);
