@@ -88,18 +88,22 @@ void KeyMass::add_row(Sums& sums, const attention::MapPanel& panel, int head, in
   const double lambda = a2 ? static_cast<double>(panel.lambda[head * panel.rows + row]) : 0;
   const auto positive = [&](int64_t j) { return static_cast<double>(a1[j]); };
   const auto weight = [&](int64_t j) { return positive(j) - (a2 ? lambda * static_cast<double>(a2[j]) : 0); };
-  Total map, map_positive, key, key_positive;
+  const float* norms = panel.value_norm ? panel.value_norm + head * panel.value_norm_stride : nullptr;
+  const auto written = [&](int64_t j) { return norms ? weight(j) * static_cast<double>(norms[j]) : 0; };
+  Total map, map_positive, map_written, key, key_positive, key_written;
   for (int64_t j = 0; j <= panel.first_row + row; ++j) {
     map.add(weight(j));
     map_positive.add(positive(j));
+    map_written.add(written(j));
   }
-  if (!std::isfinite(map.magnitude) || !std::isfinite(map_positive.magnitude)) {
+  if (!std::isfinite(map.magnitude + map_positive.magnitude + map_written.magnitude)) {
     fail(ErrorCode::numeric, "key tokens: layer {} head {} row {}: a weight is not finite", panel.layer, head,
          panel.first_row + row);
   }
   for (const int64_t j : keys) {
     key.add(weight(j));
     key_positive.add(positive(j));
+    key_written.add(written(j));
   }
   ++sums.rows;
   sums.mass += key.sum;
@@ -112,6 +116,10 @@ void KeyMass::add_row(Sums& sums, const attention::MapPanel& panel, int head, in
   if (map_positive.magnitude > 0) {
     sums.share_positive += key_positive.sum / map_positive.magnitude;
     ++sums.weighted_positive;
+  }
+  if (map_written.magnitude > 0) {
+    sums.share_value_weighted += key_written.sum / map_written.magnitude;
+    ++sums.value_weighted;
   }
 }
 
@@ -139,6 +147,7 @@ std::vector<LayerKeyMass> KeyMass::results() const {
     out.layer = layer.layer;
     for (const Sums& s : layer.heads) {
       out.heads.push_back({s.rows, mean(s.share, s.weighted), mean(s.share_positive, s.weighted_positive),
+                           mean(s.share_value_weighted, s.value_weighted),
                            mean(s.mass, s.rows), mean(s.mass_positive, s.rows), mean(s.mass_rescaled, s.rows)});
     }
   }

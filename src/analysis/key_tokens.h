@@ -50,6 +50,8 @@ std::vector<int64_t> loss_columns(model::Trainable& model, std::span<const int32
 struct HeadKeyMass {
   int64_t rows = 0;
   std::optional<double> share, share_positive;  // Σ_{key} P_ij / Σ_j |P_ij|, and of A1
+  // `share` with each weight times ‖v_j W_O‖, what the key would write; absent where the norms are not known.
+  std::optional<double> share_value_weighted;
   // Σ_{key} of P_ij, of A1_ij, and of P_ij / max(1 − λ_i, 0.1), whose rows sum to 1 where λ ≤ 0.9 (its share is P's).
   std::optional<double> mass, mass_positive, mass_rescaled;
 };
@@ -63,14 +65,15 @@ struct LayerKeyMass {
 class KeyMass : public attention::Observer {
  public:
   explicit KeyMass(KeysOfRow keys) : keys_(std::move(keys)) {}
+  bool wants_value_norm() const override { return true; }
   // Error: numeric if a weight is not finite, naming layer, head and row.
   void on_maps(const attention::MapPanel& panel) override;
   std::vector<LayerKeyMass> results() const;  // in the order in which layers were seen
 
  private:
   struct Sums {
-    int64_t rows = 0, weighted = 0, weighted_positive = 0;
-    double share = 0, share_positive = 0, mass = 0, mass_positive = 0, mass_rescaled = 0;
+    int64_t rows = 0, weighted = 0, weighted_positive = 0, value_weighted = 0;
+    double share = 0, share_positive = 0, share_value_weighted = 0, mass = 0, mass_positive = 0, mass_rescaled = 0;
   };
   struct LayerSums {
     int layer = 0;

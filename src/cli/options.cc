@@ -190,6 +190,16 @@ void print_result(const Common& common, const nlohmann::json& result, const std:
   }
 }
 
+namespace {
+
+std::string time_of(double seconds) {
+  const auto minutes = static_cast<int64_t>(seconds / 60);
+  if (minutes < 2) return fmt::format("{:.0f} s", seconds);
+  return minutes < 120 ? fmt::format("{} min", minutes) : fmt::format("{} h {} min", minutes / 60, minutes % 60);
+}
+
+}  // namespace
+
 Progress::Progress(std::string what, std::string unit, double units_a_step)
     : what_(std::move(what)),
       unit_(std::move(unit)),
@@ -211,10 +221,13 @@ void Progress::show(size_t done, size_t total) {
   shown_ = true;
   const double seconds = std::chrono::duration<double>(now - start_).count();
   const double here = static_cast<double>(std::max<size_t>(done - begin_, 1));
+  const double whole = static_cast<double>(std::max<size_t>(total, 1));
   const double left = seconds * static_cast<double>(total - done) / here;
   const double rate = here * units_ / std::max(seconds, 1e-9);
-  const std::string state =
-      fmt::format("{}: {}/{}, {}{:.0f} {}/s, {:.0f} s left", what_, done, total, note_, rate, unit_, left);
+  const std::string count = unit_.empty() ? fmt::format("{:.1f} %", 100 * static_cast<double>(done) / whole)
+                                          : fmt::format("{}/{}", done, total);
+  const std::string state = fmt::format("{}: {}, {}{}{} left", what_, count, note_,
+                                        unit_.empty() ? "" : fmt::format("{:.0f} {}/s, ", rate, unit_), time_of(left));
   if (!terminal_) {
     std::fprintf(stderr, "%s\n", state.c_str());
     return;

@@ -65,6 +65,7 @@ void print_result(const Common& common, const nlohmann::json& result, const std:
 // Progress on stderr: a bar with rate and time left on a terminal, else a line now and then. Erased or ended when done.
 class Progress {
  public:
+  // Without a unit the count is shown in per cent and no rate.
   Progress(std::string what, std::string unit, double units_a_step);
   ~Progress();
   Progress(const Progress&) = delete;

@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "cli/interrupt.h"
 #include "cli/options.h"
+#include "cli/ranks.h"
 #include "cli/result_folder.h"
 #include "report/table.h"
 #include "study/observe.h"
@@ -98,43 +99,8 @@ std::string show_claims(const ordered_json& results) {
   return any ? "\n" + table.text() : "";
 }
 
-void run(const Common& common, const Options& options) {
-  prepare(common);
-  const auto [where, text] = source(options);
-  check_folder(options);
-  const study::Description description = study::parse_description(text, where);
-  const fs::path out = options.out, vocabulary = out / "vocabulary";
-  const auto runs = study::plan(description, where, vocabulary, options.settings);
-  make_result_folder(options.out);
-  remove_if_interrupted(vocabulary);
-  study::make_vocabulary(vocabulary, description.vocabulary_size, runs.front().config.data.train);
-
-  study::StudyOptions study;
-  study.out = out;
-  study.machine = describe_machine();
-  study.stop = interrupted;
-  std::optional<Progress> progress;
-  study.progress = [&](int64_t done, int64_t total, const std::string& what) {
-    if (!progress) {
-      progress.emplace("study", "tokens", static_cast<double>(runs.front().config.train.batch_tokens));
-      progress->begin_at(static_cast<size_t>(done));
-    }
-    progress->note(what + ", ");
-    progress->show(static_cast<size_t>(done), static_cast<size_t>(total));
-  };
-  study.on_note = [&](const std::string& note) {
-    progress.reset();  // the bar begins again on its own line
-    std::fprintf(stderr, "note: %s\n", note.c_str());
-  };
-  for (const study::PlannedRun& each : runs) remove_if_interrupted(out / "runs" / each.name() / "model");
-  interrupt_gently();
-  const auto done = study::carry_out(description, runs, study);
-  progress.reset();
-  if (done.size() < runs.size()) {
-    std::fprintf(stderr, "stopped after %zu of %zu runs, all saved; the same command with --resume goes on\n",
-                 done.size(), runs.size());
-    end_interrupted();
-  }
+void judge_and_write(const Common& common, const Options& options, const std::string& where,
+                     const std::vector<ordered_json>& done) {
   const study::Claims claims = study::parse_claims(std::string(study::claims_text()), "study/claims.json");
   ordered_json judged = ordered_json::array();
   for (const study::ClaimResult& result : study::judge(claims, study::observe(claims, done)))
@@ -149,11 +115,66 @@ void run(const Common& common, const Options& options) {
   print_result(common, results, show(results) + show_claims(results) + "\n" + files);
 }
 
+// True: stopped by a signal, all saved.
+bool study_as(dist::Comm& comm, const Common& common, const Options& options) {
+  const bool first = comm.rank() == 0;
+  prepare(common);
+  const auto [where, text] = source(options);
+  if (first) check_folder(options);
+  comm.barrier();  // before another makes something there
+  const study::Description description = study::parse_description(text, where);
+  const fs::path out = options.out, vocabulary = out / "vocabulary";
+  const auto runs = study::plan(description, where, vocabulary, options.settings);
+  make_result_folder(options.out);
+  remove_if_interrupted(vocabulary);
+  study::make_vocabulary(vocabulary, description.vocabulary_size, runs.front().config.data.train);
+
+  study::StudyOptions study;
+  study.out = out;
+  study.machine = describe_machine();
+  study.stop = interrupted;
+  std::optional<Progress> progress;
+  study.on_note = [&](const std::string& note) {
+    progress.reset();  // the bar begins again on its own line
+    std::fprintf(stderr, "note: %s\n", note.c_str());
+  };
+  const auto show = [&](const study::StudyProgress& now) {
+    if (!progress) {
+      progress.emplace("study", "", 0);
+      progress->begin_at(static_cast<size_t>(now.work));
+    }
+    progress->note(fmt::format("{} of {} runs done, {}, ", now.runs_done, now.runs, now.what));
+    progress->show(static_cast<size_t>(now.work), static_cast<size_t>(now.total_work));
+  };
+  if (first) study.progress = show;
+  for (const study::PlannedRun& each : runs) remove_if_interrupted(out / "runs" / each.name() / "model");
+  interrupt_gently();
+  const auto done = study::carry_out(description, runs, study);
+  progress.reset();
+  if (done.size() < runs.size()) {
+    if (first) {
+      std::fprintf(stderr, "stopped after %zu of %zu runs, all saved; the same command with --resume goes on\n",
+                   done.size(), runs.size());
+    }
+    return true;
+  }
+  if (first) judge_and_write(common, options, where, done);
+  return false;
+}
+
+void run(const Common& common, const Options& options) {
+  bool stopped = false;
+  run_as_ranks(common, [&](dist::Comm& comm, const Common& own) { stopped = study_as(comm, own, options); });
+  if (stopped) end_interrupted();
+}
+
 }  // namespace
 
 void add_study(CLI::App& app) {
   auto* command = app.add_subcommand(
-      "study", "train members of the family side by side, and set their perplexity and needles in one table");
+      "study",
+      "train members of the family side by side, measure them, and judge what is claimed of them; 'mpirun -n K unchain "
+      "study …' does K runs at a time");
   auto common = std::make_shared<Common>();
   auto options = std::make_shared<Options>();
   command->add_option("file", options->file, "description: JSON with comments, keys as in docs/study.md")

@@ -1,7 +1,5 @@
 #include "train/run.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -13,6 +11,7 @@
 #include "cli/interrupt.h"
 #include "cli/options.h"
 #include "cli/program.h"
+#include "cli/ranks.h"
 
 namespace unchain::cli {
 namespace {
@@ -23,18 +22,6 @@ struct Options {
   std::string out;
   bool resume = false, recompute = false;
 };
-
-// The processors of this machine shared out among its ranks, but no more than mpirun lets this one use.
-int threads_of_a_rank(const dist::Comm& comm) {
-  const auto share = static_cast<int>(std::thread::hardware_concurrency() / comm.local_ranks());
-  cpu_set_t allowed;
-  const int bound = ::sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : share;
-  if (bound < share && comm.rank() == 0) {
-    std::fprintf(stderr, "note: mpirun binds each rank to %d of its %d processors; give mpirun --bind-to none\n", bound,
-                 share);
-  }
-  return std::max(1, std::min(share, bound));
-}
 
 void say(const std::string& text) {
   std::fprintf(stderr, "%s\n", text.c_str());
@@ -102,8 +89,6 @@ void print(const Common& common, const Options& options, const train::RunConfig&
 // True: stopped by a signal, all saved.
 bool train_as(dist::Comm& comm, Common common, const Options& options) {
   const bool first = comm.rank() == 0;
-  if (!first) common.json.clear();
-  if (common.threads == 0 && comm.ranks() > 1) common.threads = threads_of_a_rank(comm);
   prepare(common);
   train::RunConfig config = train::read_config(options.config, options.settings);
   if (!common.dtype.empty()) config.train.dtype = common.dtype;
@@ -148,28 +133,9 @@ bool train_as(dist::Comm& comm, Common common, const Options& options) {
   return result.stopped;
 }
 
-// One rank's failure ends all. What fails on every rank is told by the first.
-void abort_all(dist::Comm& comm, const std::string& message, int status) {
-  if (comm.rank() > 0) std::this_thread::sleep_for(std::chrono::milliseconds(500));
-  std::fprintf(stderr, "unchain: rank %ld: %s\n", static_cast<long>(comm.rank()), message.c_str());
-  std::fflush(stderr);
-  comm.abort(status);
-}
-
 void run(const Common& common, const Options& options) {
-  const auto comm = dist::connect();
   bool stopped = false;
-  if (comm->ranks() == 1) {
-    stopped = train_as(*comm, common, options);
-  } else {
-    try {
-      stopped = train_as(*comm, common, options);
-    } catch (const Error& error) {
-      abort_all(*comm, error.what(), exit_status(error.code()));
-    } catch (const std::exception& error) {
-      abort_all(*comm, error.what(), exit_status(ErrorCode::internal));
-    }
-  }
+  run_as_ranks(common, [&](dist::Comm& comm, const Common& own) { stopped = train_as(comm, own, options); });
   if (stopped && interrupted()) end_interrupted();
 }
 

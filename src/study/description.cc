@@ -12,6 +12,7 @@ namespace {
 
 using nlohmann::json;
 
+constexpr int64_t kKeepAll = 1000;  // checkpoints
 constexpr const char* kDocs = "docs/study.md";
 
 [[noreturn]] void wrong(const std::string& where, const std::string& key, const json& found, const char* expected) {
@@ -144,7 +145,7 @@ eval::NeedleOptions read_needle(const json& found, const std::string& key, const
 Track read_track(const std::string& name, const json& found, const RunGroup& all, const std::string& where) {
   const std::string key = "tracks." + name;
   check_name(name, "tracks", where);
-  train::check_keys(found, key, {"data", "needle", "pilot", "runs"}, where, kDocs);
+  train::check_keys(found, key, {"data", "needle", "last_words", "pilot", "hessian", "runs"}, where, kDocs);
   Track track;
   track.name = name;
   if (!found.contains("data")) fail(ErrorCode::usage, "{}: {}.data is missing; {} lists all keys", where, key, kDocs);
@@ -161,6 +162,10 @@ Track read_track(const std::string& name, const json& found, const RunGroup& all
     fail(ErrorCode::usage, "{}: {}.needle has {} rungs, of which a pilot run chooses one: {}.pilot is missing", where,
          key, needle.size(), key);
   }
+  const json last_words = found.value("last_words", json(""));
+  if (!last_words.is_string()) wrong(where, key + ".last_words", last_words, "the path of a file of lines {\"text\"}");
+  track.last_words = last_words;
+  if (found.contains("hessian")) track.hessian = read_group(found["hessian"], key + ".hessian", all, where);
   const json runs = found.value("runs", json::array({json::object()}));
   if (!runs.is_array() || runs.empty()) wrong(where, key + ".runs", runs, "a list with a group or more");
   for (const json& group : runs) track.runs.push_back(read_group(group, key + ".runs", all, where));
@@ -172,6 +177,14 @@ Track read_track(const std::string& name, const json& found, const RunGroup& all
     }
   }
   return track;
+}
+
+bool holds(const RunGroup& group, const Size& size, const Member& member, int64_t seed) {
+  const auto has = [](const auto& list, const std::string& name) {
+    return std::any_of(list.begin(), list.end(), [&](const auto& one) { return one.name == name; });
+  };
+  return has(group.sizes, size.name) && has(group.members, member.name) &&
+         std::count(group.seeds.begin(), group.seeds.end(), seed) > 0;
 }
 
 AnalysisKeys read_analyses(const json& found, const std::string& where) {
@@ -221,8 +234,10 @@ std::vector<PlannedRun> plan(const Description& description, const std::string& 
           config["model"]["attention"] = member.attention;
           config["data"]["vocabulary"] = vocabulary.string();
           config["train"]["seed"] = seed;
-          runs.push_back(
-              {track.name, size.name, member.name, seed, pilot, train::parse_config(config.dump(), where, settings)});
+          const bool hessian = !pilot && holds(track.hessian, size, member, seed);
+          if (hessian) config["train"]["keep"] = kKeepAll;
+          runs.push_back({track.name, size.name, member.name, seed, pilot,
+                          train::parse_config(config.dump(), where, settings), track.last_words, hessian});
           if (!names.insert(runs.back().name()).second)
             fail(ErrorCode::usage, "{}: two groups of tracks.{}.runs hold the run {}", where, track.name,
                  runs.back().name());

@@ -42,6 +42,8 @@ struct Track {
   std::vector<eval::NeedleOptions> needle;
   RunGroup pilot;  // empty: none
   std::vector<RunGroup> runs;
+  std::string last_words;  // file of texts whose last word is to be foretold; empty: none
+  RunGroup hessian;        // the runs whose checkpoints' Hessians are looked at; empty: none
 };
 
 // How much of the validation texts is looked at.
@@ -71,6 +73,8 @@ struct PlannedRun {
   int64_t seed = 0;
   bool pilot = false;  // chooses the judged rung, and is then thrown away
   train::RunConfig config;
+  std::string last_words;  // of its track
+  bool hessian = false;    // keeps all checkpoints
   std::string name() const { return track + "-" + size + "-" + member + "-" + std::to_string(seed); }
 };
 

@@ -218,6 +218,17 @@ void measure_predictions(Measures& measures, const MeasureInputs& in) {
   }
 }
 
+void measure_last_words(Measures& measures, const MeasureInputs& in, const tokenizer::Tokenizer& tokenizer,
+                        const eval::ChoiceSet& texts) {
+  const auto items = eval::encode_choices(tokenizer, texts, eval::ChoiceTemplate::plain, "last words");
+  const eval::ChoiceResult result = eval::score_choices(in.model, items, texts.last_words);
+  Measured& measured = measures["last_word_error"];
+  measured.value = 1 - result.accuracy.value();
+  measured.windows.emplace_back();
+  for (const eval::ItemResult& item : result.items)
+    measured.windows.back().push_back(item.options[0].likeliest ? 0 : 1);
+}
+
 void measure_maps(Measures& measures, const MeasureInputs& in) {
   model::Context context(in.model, in.context);
   Measures of_maps;

@@ -3,12 +3,15 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "analysis/hessian.h"
+#include "eval/choice.h"
 #include "eval/needle.h"
 #include "model/trainable.h"
 #include "model/transformer.h"
@@ -52,6 +55,22 @@ void measure_heads(Measures& measures, model::Trainable& trainable, const Measur
 // ask_needles() gave for `tasks`; the first question of each prompt is looked at. Errors: as above.
 void measure_needles(Measures& measures, model::Trainable& trainable, const MeasureInputs& in,
                      const std::vector<eval::NeedleTask>& tasks, const eval::NeedleResult& result);
+
+// Adds the share of texts whose last word is not foretold (last_word_error): eval/choice.h. Errors: those of
+// encode_choices, score_choices.
+void measure_last_words(Measures& measures, const MeasureInputs& in, const tokenizer::Tokenizer& tokenizer,
+                        const eval::ChoiceSet& texts);
+
+// The Hessian of the loss of one fixed batch, four windows of the training text, at each checkpoint (step and folder).
+// Adds hessian_negative_share and hessian_negative_weight, means over the checkpoints. Some 400 passes forward and
+// backward over the batch for each. Errors: usage, numeric; those of model_hessian.
+struct HessianPoint {
+  int64_t step = 0;
+  analysis::HessianSpectrum spectrum;
+};
+std::vector<HessianPoint> measure_hessian(Measures& measures,
+                                          const std::vector<std::pair<int64_t, std::filesystem::path>>& checkpoints,
+                                          const MeasureInputs& in);
 
 // Rows of the noise that fixed_diff mixes: the rank at which a fixed map stands for A2.
 inline constexpr int64_t kFixedRank = 5;

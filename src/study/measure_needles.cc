@@ -16,11 +16,12 @@ using analysis::HeadKeyMass;
 
 // Means over layers and heads, question by question.
 struct Masses {
-  std::vector<double> share, share_positive, mass, mass_rescaled;
+  std::vector<double> share, share_positive, share_value_weighted, mass, mass_rescaled;
 
   void add(const std::vector<analysis::LayerKeyMass>& layers) {
     add_mean(share, layers, &HeadKeyMass::share);
     add_mean(share_positive, layers, &HeadKeyMass::share_positive);
+    add_mean(share_value_weighted, layers, &HeadKeyMass::share_value_weighted);
     add_mean(mass, layers, &HeadKeyMass::mass);
     add_mean(mass_rescaled, layers, &HeadKeyMass::mass_rescaled);
   }
@@ -87,6 +88,7 @@ void measure_needles(Measures& measures, model::Trainable& trainable, const Meas
   }
   measures["needle_key_mass"].value = mean_of(masses.share);
   measures["a1_needle_key_mass"].value = mean_of(masses.share_positive);
+  measures["needle_key_mass_value_weighted"].value = mean_of(masses.share_value_weighted);
   measures["needle_key_weight"].value = mean_of(masses.mass);
   measures["needle_key_weight_rescaled"].value = mean_of(masses.mass_rescaled);
   measures["attribution_key_share"].value = mean_of(shares);

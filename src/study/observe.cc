@@ -1,6 +1,7 @@
 #include "study/observe.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <map>
 #include <optional>
@@ -12,6 +13,10 @@ namespace unchain::study {
 namespace {
 
 using nlohmann::ordered_json;
+
+double loss_of(const ordered_json& result) {
+  return result["measures"]["loss_nats"]["value"];
+}
 
 std::vector<std::optional<double>> profile(const ordered_json& result, const char* key) {
   std::vector<std::optional<double>> values;
@@ -46,6 +51,33 @@ void add_gains(std::vector<Observation>& to, const ordered_json& result, const s
   add("gain_last_third_nats", mean_of(last));
   add("gain_other_layers_nats", mean_of(others));
   if (!sensitivity.empty()) add("gain_task_correlation", analysis::rank_correlation(known, needed));
+}
+
+// Parameters of a softmax of equal loss over the run's own, on the line through the losses of the softmax models of the
+// same track and seed over the logarithm of their parameters, at the two sizes that enclose the loss, or the two
+// nearest to it: only seeds in which a member wins would be left otherwise. Nothing where loss does not fall with size.
+void add_equal_loss(std::vector<Observation>& to, const ordered_json& result,
+                    const std::vector<ordered_json>& results) {
+  std::vector<std::pair<double, double>> twins;  // ln(parameters), loss
+  for (const ordered_json& twin : results) {
+    const bool same = twin["track"] == result["track"] && twin["seed"] == result["seed"] && !twin["pilot"].get<bool>();
+    if (same && twin["member"] == "softmax" && !twin.contains("failed"))
+      twins.emplace_back(std::log(twin["parameters"].get<double>()), loss_of(twin));
+  }
+  if (twins.size() < 2) return;
+  std::sort(twins.begin(), twins.end());
+  const double loss = loss_of(result);
+  size_t upper = 1;
+  while (upper + 1 < twins.size() && twins[upper].second > loss) ++upper;
+  const auto [x0, y0] = twins[upper - 1];
+  const auto [x1, y1] = twins[upper];
+  std::optional<double> ratio;
+  if (y1 < y0) {
+    const double equal = x0 + (x1 - x0) * (y0 - loss) / (y0 - y1);
+    ratio = std::exp(equal) / result["parameters"].get<double>();
+  }
+  to.push_back(
+      {result["size"], result["track"], result["member"], result["seed"], "equal_loss_parameters_ratio", ratio, {}});
 }
 
 // Fills value and windows from a run's result; false if the run does not have this measure.
@@ -87,6 +119,7 @@ Observations observe(const Claims& claims, const std::vector<ordered_json>& resu
       if (read(one, result)) observations.all.push_back(std::move(one));
     }
     if (result.contains("layers")) add_gains(observations.all, result, results);
+    if (!result.contains("failed")) add_equal_loss(observations.all, result, results);
   }
   for (const auto& [size, parameters] : fewest) observations.sizes.push_back(size);
   std::sort(observations.sizes.begin(), observations.sizes.end(), [&](const std::string& a, const std::string& b) {

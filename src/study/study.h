@@ -12,16 +12,22 @@
 
 namespace unchain::study {
 
+struct StudyProgress {
+  double work = 0, total_work = 0;  // tokens of training × parameters, over all runs
+  size_t runs_done = 0, runs = 0;
+  std::string what;  // the run at hand
+};
+
 struct StudyOptions {
   std::filesystem::path out;
   nlohmann::ordered_json machine = nlohmann::ordered_json::object();  // for run.json
   std::function<bool()> stop;                                         // asked after each step: true saves and ends
   std::function<void(const std::string& note)> on_note;               // for the user
-  // Steps of training done and to do, over all runs; `what` is the run at hand.
-  std::function<void(int64_t done, int64_t total, const std::string& what)> progress;
+  std::function<void(const StudyProgress&)> progress;                 // after each step, and each run
 };
 
-// Makes the folder with a vocabulary of so many pieces out of these texts, unless it is there. Errors: those of
+// Makes the folder with a vocabulary of so many pieces out of these texts, unless it is there; processes that are at
+// it together wait for the first. Errors: those of
 // text::read_documents, text::train_vocabulary, text::write_vocabulary.
 void make_vocabulary(const std::filesystem::path& folder, int32_t pieces, const std::vector<std::string>& texts);
 
@@ -29,6 +35,7 @@ void make_vocabulary(const std::filesystem::path& folder, int32_t pieces, const 
 inline constexpr int kResultVersion = 1;
 
 // Does what is not done yet, run after run, each in OUT/runs/NAME: a training run (docs/training.md) and result.json.
+// Several processes may be at one folder: each takes runs that no other is at, and ends when all are done.
 // A run is done if its result.json was made from the same description, text and vocabulary (key "key"); that file is
 // all that is needed of a run, here or on another machine. One that was stopped goes on from its newest checkpoint, a
 // damaged result.json is made again. A run that fails with NaN or infinity has a result that says so.
@@ -37,7 +44,9 @@ inline constexpr int kResultVersion = 1;
 // "parameters_without_embeddings", "tokens", "tokens_per_s", "loss_nats", "perplexity", "bits_per_byte", "needle":
 // [{"right", "asked", "accuracy", "low", "high", "chance", "attention_on_answer"} of each rung asked], "measures":
 // {NAME: {"value", "windows"}}, "layers": {"gain_nats", "sensitivity_nats"}, "curve": [{"tokens", "text_loss_nats",
-// "answer_loss_nats"}]}; loss and perplexity are those of the validation text. A failed one has "failed", the message,
+// "answer_loss_nats"}], and where the track asks for it "hessian": [{"step", "negative_share": {"mean", "error"},
+// "zero_share", "negative_weight", "zero_band", "step_error", "lowest": [{"value", "residual"}], "highest"}]}; loss and
+// perplexity are those of the validation text. A failed one has "failed", the message,
 // in place of all that follows "pilot". Errors: usage (no validation text, a result of another description or version);
 // those of train::run, eval::plan_needles, eval::ask_needles, measure_predictions, measure_maps.
 std::vector<nlohmann::ordered_json> carry_out(const Description& description, const std::vector<PlannedRun>& runs,

@@ -80,16 +80,6 @@ std::optional<int64_t> step_of(const std::string& name) {
   return std::stoll(std::string(digits));
 }
 
-std::vector<std::pair<int64_t, fs::path>> checkpoints(const fs::path& out) {
-  std::vector<std::pair<int64_t, fs::path>> result;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(out / "checkpoints", error)) {
-    if (const auto step = step_of(entry.path().filename().string())) result.emplace_back(*step, entry.path());
-  }
-  std::ranges::sort(result);
-  return result;
-}
-
 void copy_tensor(const formats::SafetensorsFile& file, const fs::path& path, const std::string& name,
                  const Shape& shape, std::span<float> out) {
   const Tensor* tensor = file.find(name);
@@ -165,6 +155,16 @@ fs::path save_checkpoint(const fs::path& out, Learner& learner, Optimizer& optim
   const auto all = checkpoints(out);
   for (size_t i = 0; i + static_cast<size_t>(keep) < all.size(); ++i) remove_folder(all[i].second);
   return folder;
+}
+
+std::vector<std::pair<int64_t, fs::path>> checkpoints(const fs::path& out) {
+  std::vector<std::pair<int64_t, fs::path>> result;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(out / "checkpoints", error)) {
+    if (const auto step = step_of(entry.path().filename().string())) result.emplace_back(*step, entry.path());
+  }
+  std::ranges::sort(result);
+  return result;
 }
 
 std::optional<fs::path> newest_checkpoint(const fs::path& out) {

@@ -7,6 +7,8 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "train/learner.h"
 #include "train/optimizer.h"
@@ -34,6 +36,9 @@ void save_model(const std::filesystem::path& folder, Learner& learner, const std
 // folder. Errors: io.
 std::filesystem::path save_checkpoint(const std::filesystem::path& out, Learner& learner, Optimizer& optimizer,
                                       const RunState& state, const std::filesystem::path& vocabulary, int64_t keep);
+
+// All complete checkpoints of a run folder, by their steps, the first one first.
+std::vector<std::pair<int64_t, std::filesystem::path>> checkpoints(const std::filesystem::path& out);
 
 // The newest complete checkpoint of a run folder.
 std::optional<std::filesystem::path> newest_checkpoint(const std::filesystem::path& out);

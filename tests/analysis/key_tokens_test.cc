@@ -49,6 +49,13 @@ TEST(KeyTokens, MassByHand) {
   const HeadKeyMass& second = layers[0].heads[1];
   EXPECT_NEAR(second.mass.value(), (0.275 + 0.15) / 2, 1e-7);
   EXPECT_NEAR(second.share.value(), (0.275 / 0.5 + 0.15 / 0.5) / 2, 1e-6);
+  EXPECT_FALSE(first.share_value_weighted) << "the norms are not known";
+  PlantedLayer with_norms = by_hand();
+  with_norms.norms = {{4, 2, 1, 1}, {0, 0, 0, 0}};
+  const auto written = measure(with_norms, span_keys({2, 2}, {1, 1}));
+  // Key 1: row 2 writes 0.125·2 of 0.375·4 + 0.125·2; row 3 0.375·2 of that and 0.125·1.
+  EXPECT_DOUBLE_EQ(written[0].heads[0].share_value_weighted.value(), (0.25 / 1.75 + 0.75 / 0.875) / 2);
+  EXPECT_FALSE(written[0].heads[1].share_value_weighted) << "nothing is written";
   EXPECT_NEAR(second.mass_rescaled.value(), (2.75 + 1.5) / 2, 1e-6);
   EXPECT_DOUBLE_EQ(second.mass_positive.value(), first.mass_positive.value());
 }
@@ -64,22 +71,25 @@ TEST(KeyTokens, WithoutNoiseAllFormsAgree) {
 
 // Plain loops over whole maps.
 HeadKeyMass reference(const PlantedLayer& layer, size_t head, const std::vector<std::vector<int64_t>>& keys_of_row) {
-  double share = 0, share_positive = 0, mass = 0, mass_positive = 0, rescaled = 0;
+  double share = 0, share_positive = 0, share_written = 0, mass = 0, mass_positive = 0, rescaled = 0;
   int64_t rows = 0;
   for (int64_t i = 1; i < layer.tokens; ++i) {
     const auto row = static_cast<size_t>(i);
-    double sum = 0, sum_positive = 0, key = 0, key_positive = 0, keys = 0;
+    double sum = 0, sum_positive = 0, sum_written = 0, key = 0, key_positive = 0, key_written = 0, keys = 0;
     for (int64_t j = 0; j <= i; ++j) {
       const auto column = static_cast<size_t>(j);
       const double a1 = layer.positive[head][row][column];
       const double p = layer.noise.empty() ? a1 : a1 - layer.lambda[head][row] * layer.noise[head][row][column];
       sum += std::abs(p);
       sum_positive += std::abs(a1);
+      const double norm = layer.norms[head][column];
+      sum_written += norm * std::abs(p);
       const auto& wanted = keys_of_row[row];
       if (std::find(wanted.begin(), wanted.end(), j) == wanted.end()) continue;
       if (layer.window > 0 && j <= i - layer.window) continue;
       key += p;
       key_positive += a1;
+      key_written += norm * p;
       ++keys;
     }
     if (keys == 0) continue;
@@ -88,11 +98,12 @@ HeadKeyMass reference(const PlantedLayer& layer, size_t head, const std::vector<
     mass_positive += key_positive;
     share += key / sum;
     share_positive += key_positive / sum_positive;
+    share_written += key_written / sum_written;
     const double left = layer.noise.empty() ? 1 : 1 - layer.lambda[head][row];
     rescaled += key / (left < 0.1 ? 0.1 : left);
   }
   const auto n = static_cast<double>(rows);
-  return {rows, share / n, share_positive / n, mass / n, mass_positive / n, rescaled / n};
+  return {rows, share / n, share_positive / n, share_written / n, mass / n, mass_positive / n, rescaled / n};
 }
 
 // The library adds the same f64 numbers in the same way up to their order: n·2⁻⁵³ of sums of at most 10.
@@ -124,6 +135,7 @@ TEST(KeyTokens, MassAgreesWithPlainLoops) {
           EXPECT_GT(got.rows, 0);
           EXPECT_NEAR(got.share.value(), expected.share.value(), 1e-12);
           EXPECT_NEAR(got.share_positive.value(), expected.share_positive.value(), 1e-12);
+          EXPECT_NEAR(got.share_value_weighted.value(), expected.share_value_weighted.value(), 1e-12);
           EXPECT_NEAR(got.mass.value(), expected.mass.value(), 1e-12);
           EXPECT_NEAR(got.mass_positive.value(), expected.mass_positive.value(), 1e-12);
           EXPECT_NEAR(got.mass_rescaled.value(), expected.mass_rescaled.value(), 1e-12);

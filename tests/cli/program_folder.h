@@ -1,7 +1,10 @@
 // A folder with tiny models, made once for all tests of this program.
 #pragma once
 
+#include <fmt/format.h>
+
 #include "support/golden_model.h"
+#include "support/mpirun.h"
 #include "support/program.h"
 #include "support/tiny_model.h"
 
@@ -47,6 +50,15 @@ inline std::vector<std::string> names(const std::filesystem::path& folder, const
     if (name.starts_with(prefix)) result.push_back(name);
   }
   return result;
+}
+
+// The program as several ranks.
+inline RunResult run_ranks(int ranks, const std::vector<std::string>& arguments) {
+  std::string line = fmt::format("mpirun --allow-run-as-root --oversubscribe -n {} '{}'", ranks, UNCHAIN_PROGRAM);
+  for (const std::string& argument : arguments) line += " '" + argument + "'";
+  const TemporaryFolder folder;
+  const int status = std::system((line + " >" + (folder / "out").string() + " 2>" + (folder / "err").string()).c_str());
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_file(folder / "out"), read_file(folder / "err")};
 }
 
 }  // namespace unchain::test

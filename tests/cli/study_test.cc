@@ -1,4 +1,6 @@
 // unchain study: a description in, runs side by side, one table out; stopped and resumed.
+#include <thread>
+
 #include "cli/program_folder.h"
 
 namespace unchain::test {
@@ -79,6 +81,55 @@ TEST_F(CliStudy, OneTableOfAllMembers) {
     EXPECT_NEAR(needle["attention_on_answer"]["mean"].get<double>(),
                 run["needle"][0]["attention_on_answer"].get<double>(), 1e-9);
   }
+}
+
+TEST_F(CliStudy, HessiansAtCheckpointsAndLastWords) {
+  json description = json::parse(read_file(own_ / "study.json"));
+  description["members"] = {"softmax", "diff_v2"};
+  description["tracks"]["t"]["last_words"] = own("words.jsonl");
+  description["tracks"]["t"]["hessian"] = {{"members", {"diff_v2"}}};
+  write_file(own_ / "study.json", description.dump());
+  expect_failure(command("a"), 3, {"words.jsonl"});
+  write_file(own_ / "words.jsonl", "{\"text\": \"one two one\"}\n{\"text\": \"a b\"}\n");
+  ASSERT_EQ(run_program(command("a", {"--resume"})).status, 0);
+  const json runs = json::parse(read_file(own_ / "a/results.json"))["runs"];
+  ASSERT_EQ(runs.size(), 2u);
+  for (const json& run : runs) EXPECT_EQ(run["measures"]["last_word_error"]["windows"][0].size(), 2u);
+  EXPECT_FALSE(runs[0].contains("hessian"));
+  ASSERT_EQ(runs[1]["hessian"].size(), 5u) << "one every second step";
+  double share = 0;
+  for (const json& point : runs[1]["hessian"]) {
+    expect_keys(point, {"negative_share", "zero_share", "negative_weight", "zero_band", "step_error", "lowest"});
+    EXPECT_EQ(point["highest"].size(), 10u);
+    share += point["negative_share"]["mean"].get<double>() / 5;
+  }
+  EXPECT_EQ(runs[1]["hessian"][4]["step"], 10);
+  EXPECT_NEAR(runs[1]["measures"]["hessian_negative_share"]["value"].get<double>(), share, 1e-12);
+  // A study of the same runs without the Hessian is another one.
+  description["tracks"]["t"].erase("hessian");
+  write_file(own_ / "study.json", description.dump());
+  expect_failure(command("a", {"--resume"}), 2, {"t-s-diff_v2-0/result.json", "another description"});
+}
+
+// Each run is done once, whoever does it.
+TEST_F(CliStudy, ProcessesShareTheRuns) {
+  ASSERT_EQ(run_program(command("one")).status, 0);
+  const json one = lasting(json::parse(read_file(own_ / "one/results.json")));
+  if (has_mpirun()) {
+    const RunResult ranks = run_ranks(2, command("ranks"));
+    ASSERT_EQ(ranks.status, 0) << ranks.err;
+    EXPECT_EQ(lasting(json::parse(read_file(own_ / "ranks/results.json"))), one);
+    EXPECT_EQ(ranks.out.find("perplexity"), ranks.out.rfind("perplexity")) << "told once\n" << ranks.out;
+    EXPECT_EQ(run_ranks(2, command("ranks")).status, 2) << "holds a study already";
+  }
+  std::filesystem::create_directories(own_ / "two");
+  RunResult other;
+  std::thread second([&] { other = run_program(command("two", {"--resume"})); });
+  const RunResult result = run_program(command("two", {"--resume"}));
+  second.join();
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_EQ(other.status, 0) << other.err;
+  EXPECT_EQ(lasting(json::parse(read_file(own_ / "two/results.json"))), one);
 }
 
 TEST_F(CliStudy, StoppedAndResumedItEndsTheSame) {

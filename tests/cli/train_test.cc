@@ -204,16 +204,8 @@ TEST_F(CliTrain, BadInput) {
 
 // --- several ranks
 
-RunResult run_ranks(int ranks, const std::vector<std::string>& arguments) {
-  std::string line = fmt::format("mpirun --allow-run-as-root --oversubscribe -n {} '{}'", ranks, UNCHAIN_PROGRAM);
-  for (const std::string& argument : arguments) line += " '" + argument + "'";
-  const TemporaryFolder folder;
-  const int status = std::system((line + " >" + (folder / "out").string() + " 2>" + (folder / "err").string()).c_str());
-  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_file(folder / "out"), read_file(folder / "err")};
-}
-
 TEST_F(CliTrain, RanksAgreeWithOneRankToRounding) {
-  if (std::system("mpirun --version >/dev/null 2>&1") != 0) GTEST_SKIP() << "no mpirun on this machine";
+  if (!has_mpirun()) GTEST_SKIP() << "no mpirun on this machine";
   ASSERT_EQ(run_program(command("one")).status, 0);
   for (const int ranks : {2, 4}) {
     const std::string name = std::to_string(ranks);
@@ -229,7 +221,7 @@ TEST_F(CliTrain, RanksAgreeWithOneRankToRounding) {
 }
 
 TEST_F(CliTrain, OneRanksFailureEndsAllWithItsMessage) {
-  if (std::system("mpirun --version >/dev/null 2>&1") != 0) GTEST_SKIP() << "no mpirun on this machine";
+  if (!has_mpirun()) GTEST_SKIP() << "no mpirun on this machine";
   const RunResult result = run_ranks(2, command("a", {"--set", "train.contex=1"}));
   EXPECT_EQ(result.status, 2) << result.err;
   EXPECT_NE(result.err.find("unchain: rank 0: --set train.contex=1"), std::string::npos) << result.err;

@@ -6,6 +6,7 @@
 #include <map>
 #include <numbers>
 
+#include "eval/choice.h"
 #include "eval/needle.h"
 #include "eval/perplexity.h"
 #include "model/model_file.h"
@@ -70,6 +71,22 @@ class PretrainedShipped : public testing::Test {
 
   fs::path text_;
 };
+
+// tools/get_text chooses passages whose last word is named in them before.
+TEST_F(PretrainedShipped, LastWordsStandInTheirPassage) {
+  const eval::ChoiceSet set = eval::read_choices(read_file(text_ / "last_words.jsonl"), "last_words.jsonl");
+  EXPECT_TRUE(set.last_words);
+  EXPECT_GE(set.items.size(), 100u);
+  const auto lower = [](std::string text) {
+    std::ranges::transform(text, text.begin(), [](unsigned char c) { return std::tolower(c); });
+    return text;
+  };
+  for (const eval::ChoiceItem& item : set.items) {
+    const std::string word = lower(item.choices[0]).substr(1);
+    EXPECT_TRUE(std::ranges::all_of(word, [](unsigned char c) { return std::isalpha(c); })) << word;
+    EXPECT_NE(lower(item.context).find(word), std::string::npos) << item.context << " | " << word;
+  }
+}
 
 TEST_F(PretrainedShipped, PredictBetterThanCounting) {
   std::map<uint64_t, double> of_3gram;  // by vocabulary: the models mostly share one

@@ -18,6 +18,8 @@ const char* const kSmall = R"({
     },
     "retrieval": {
       "data": {"train": "a.txt", "valid": ["b.txt"], "needles": {"share": 0.5}},
+      "last_words": "words.jsonl",
+      "hessian": {"members": ["held"], "seeds": [1, 2, 3]},
       "needle": [{"needles": 2}, {"needles": 4}],
       "pilot": {"members": ["softmax"], "seeds": [100]},
       "runs": [{"seeds": [0]}, {"members": ["held"], "seeds": [1, 2]}]
@@ -47,6 +49,9 @@ TEST(Description, PlansPilotsThenSeedBySeedTrackByTrackAndMemberByMember) {
     EXPECT_EQ(run.config.data.train, std::vector<std::string>{"a.txt"});
     EXPECT_EQ(run.config.data.needles.share, run.track == "retrieval" ? 0.5 : 0);
     EXPECT_EQ(run.config.model["hidden_size"], 32);
+    EXPECT_EQ(run.last_words, run.track == "retrieval" ? "words.jsonl" : "");
+    EXPECT_EQ(run.hessian, run.track == "retrieval" && run.member == "held" && run.seed > 0);
+    EXPECT_EQ(run.config.train.keep, run.hessian ? 1000 : 2);
   }
   EXPECT_EQ(names, (std::vector<std::string>{"retrieval-s-softmax-100", "language-s-softmax-0", "language-s-held-0",
                                              "retrieval-s-softmax-0", "retrieval-s-held-0", "retrieval-s-held-1",
@@ -98,7 +103,11 @@ TEST(Description, BadInput) {
   expect("\"pilot\": {\"members\": [\"softmax\"], \"seeds\": [100]},", "",
          {"2 rungs", "tracks.retrieval.pilot is missing"});
   expect("[100]", "[2]", {"pilot.seeds: 2 is a seed of the runs too"});
-  expect("[\"held\"]", "[\"hold\"]", {"tracks.retrieval.runs.members is \"hold\"", "softmax, held"});
+  expect("[\"held\"], \"seeds\": [1, 2]}", "[\"hold\"], \"seeds\": [1, 2]}",
+         {"tracks.retrieval.runs.members is \"hold\"", "softmax, held"});
+  expect("\"words.jsonl\"", "[\"words.jsonl\"]", {"tracks.retrieval.last_words", "path of a file"});
+  expect("\"hessian\": {\"members\": [\"held\"]", "\"hessian\": {\"members\": [\"hold\"]",
+         {"tracks.retrieval.hessian.members is \"hold\""});
   expect("{\"windows\": 3}", "{\"windows\": 1}", {"analyses.windows is 1"});
   // A run in two groups.
   const Description twice = with("[1, 2]", "[0, 2]");

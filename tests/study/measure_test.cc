@@ -5,8 +5,10 @@
 #include <numeric>
 
 #include "analysis/analyzer.h"
+#include "analysis/hessian_model.h"
 #include "eval/perplexity.h"
 #include "model/context.h"
+#include "model/model_file.h"
 #include "study/measure_windows.h"
 #include "support/temporary_folder.h"
 #include "support/tiny_model.h"
@@ -138,6 +140,63 @@ TEST_F(MeasureTest, TermsAndHeads) {
     ASSERT_EQ(profile.sensitivity.size(), 3u);
     for (const auto& gain : profile.gain) EXPECT_EQ(gain.has_value(), noise);
   }
+}
+
+// A model that foretells every next id knows the last words whose ids go on counting.
+TEST_F(MeasureTest, LastWordsThatAreNotForetold) {
+  test::TinyModel chain;
+  chain.chain = true;
+  const MeasureInputs in = inputs(chain, {});
+  const auto tokenizer = model::ModelFile::open(folder_ / "model0").tokenizer();
+  // Pairs of words of one piece each whose ids follow on each other, and one pair whose ids do not.
+  eval::ChoiceSet texts;
+  texts.last_words = true;
+  const auto add = [&](int32_t first, int32_t second) {
+    const std::string context = tokenizer->decode(std::vector{first}), word = tokenizer->decode(std::vector{second});
+    eval::ChoiceItem item;
+    item.id = std::to_string(texts.items.size());
+    item.context = context;
+    item.choices = {word};
+    texts.items.push_back(item);
+    return tokenizer->encode(context + word) == std::vector{first, second};
+  };
+  int32_t id = 300;
+  while (texts.items.size() < 3)
+    if (!add(id, id + 1 + static_cast<int32_t>(texts.items.size() == 2))) texts.items.pop_back(), ++id;
+  Measures measures;
+  measure_last_words(measures, in, *tokenizer, texts);
+  EXPECT_EQ(measures["last_word_error"].windows, (std::vector<std::vector<double>>{{0, 0, 1}}));
+  EXPECT_NEAR(*measures["last_word_error"].value, 1.0 / 3, 1e-12);
+}
+
+TEST_F(MeasureTest, HessianIsThatOfTheTrainingText) {
+  MeasureInputs in = inputs({}, {});
+  inputs({}, {});  // a second model
+  in.calibration = counting(3, 90);
+  in.seed = 5;
+  Measures measures;
+  const auto points = measure_hessian(measures, {{10, folder_ / "model0"}, {20, folder_ / "model1"}}, in);
+  ASSERT_EQ(points.size(), 2u);
+  EXPECT_EQ(points[1].step, 20);
+  double share = 0, weight = 0;
+  for (const HessianPoint& point : points) {
+    share += point.spectrum.negative_share.mean / 2;
+    weight += point.spectrum.negative_weight.mean / 2;
+  }
+  EXPECT_NEAR(*measures["hessian_negative_share"].value, share, 1e-12);
+  EXPECT_NEAR(*measures["hessian_negative_weight"].value, weight, 1e-12);
+  // Four windows of BOS and eight tokens, evenly over the text: 3, 25, 47, 69 … of ten such windows.
+  std::vector<int32_t> ids, targets;
+  for (const auto& window : even_windows(in.calibration, 1, 8, 4, "text")) {
+    ids.insert(ids.end(), window.begin(), window.end() - 1);
+    targets.insert(targets.end(), window.begin() + 1, window.end());
+  }
+  model::Trainable trainable(model::ModelFile::open(folder_ / "model0"), DType::f32);
+  const model::TrainRows batch = {4, 8, ids, targets, {}, {}};
+  analysis::HessianOptions options;
+  options.seed = 5;
+  EXPECT_EQ(analysis::model_hessian(trainable, {&batch, 1}, options).highest[0].value,
+            points[0].spectrum.highest[0].value);
 }
 
 TEST_F(MeasureTest, AShortTextIsAnError) {

@@ -78,5 +78,28 @@ TEST(Observe, GainsOfLayersBesideTheTwinOfTheSeed) {
   EXPECT_FALSE(find(observations, "softmax", "gain_task_correlation")->value);
 }
 
+// Softmax loses 1 nat from 100 to 400 parameters, so half a nat is worth a factor of two.
+TEST(Observe, ParametersOfASoftmaxOfEqualLoss) {
+  const Claims claims = parse_claims(std::string(claims_text()), "claims");
+  const auto at_loss = [](ordered_json result, double loss) {
+    result["measures"]["loss_nats"]["value"] = loss;
+    return result;
+  };
+  const auto ratio = [&](double small_loss, double large_loss, double loss) {
+    const Observations all = observe(
+        claims, {at_loss(run("l", "softmax", 0, 400), large_loss), at_loss(run("s", "softmax", 0, 100), small_loss),
+                 at_loss(run("l", "softmax", 1, 400), 9), at_loss(run("s", "diff_v2", 0, 110), loss)});
+    const Observation* found = find(all, "diff_v2", "equal_loss_parameters_ratio");
+    EXPECT_TRUE(found);
+    return found ? found->value : std::nullopt;
+  };
+  EXPECT_NEAR(ratio(4, 3, 3.5).value(), 200.0 / 110, 1e-12);
+  EXPECT_NEAR(ratio(4, 3, 4).value(), 100.0 / 110, 1e-12);
+  EXPECT_NEAR(ratio(4, 3, 4.5).value(), 50.0 / 110, 1e-12) << "the line goes on";
+  EXPECT_NEAR(ratio(4, 3, 2.5).value(), 800.0 / 110, 1e-12);
+  EXPECT_FALSE(ratio(3, 4, 3.5)) << "loss that rises with size tells nothing";
+  EXPECT_FALSE(find(observe(claims, {run("s", "softmax", 0, 100)}), "softmax", "equal_loss_parameters_ratio"));
+}
+
 }  // namespace
 }  // namespace unchain::study
