@@ -113,12 +113,8 @@ class MapMeasures {
     for (const LayerResults& layer : results.layers) {
       if (layer.cosine_distance) cosine.push_back(layer.cosine_distance->mean);
       if (layer.cka) cka.push_back(1 - layer.cka->mean);
-      if (!layer.noise) continue;
-      for (const analysis::HeadResults& head : layer.heads) {
-        const auto& rank =
-            head.measures[static_cast<size_t>(MapKind::noise)][static_cast<size_t>(Measure::block_rank_entropy)];
-        if (rank) layer_ranks_[layer.layer].push_back(rank->mean);
-      }
+      add_ranks(positive_ranks_[layer.layer], layer, layer.noise ? MapKind::positive : MapKind::map);
+      add_ranks(noise_ranks_[layer.layer], layer, MapKind::noise);
     }
     if (!cosine.empty()) add_window(measures_, "head_cosine_distance", text, *mean_of(cosine));
     if (!cka.empty()) add_window(measures_, "head_cka_distance", text, *mean_of(cka));
@@ -133,26 +129,40 @@ class MapMeasures {
   }
 
   // The values over all windows.
-  void finish() {
+  LayerRanks finish() {
     for (auto& [name, measured] : measures_)
       if (!measured.value) measured.value = mean_of(pooled(measured));
     for (const MeanMeasure& each : kMedians) {
       const auto& pooled = pooled_[each.name];
       measures_[each.name].value = pooled.empty() ? std::optional<double>() : quantile(pooled, 0.5);
     }
-    int64_t inside = 0;
-    for (const auto& [layer, ranks] : layer_ranks_) {
-      const double middle = quantile(ranks, 0.5);
-      inside += middle >= kLowRank && middle <= kHighRank;
+    const LayerRanks ranks = {medians(positive_ranks_), medians(noise_ranks_)};
+    int64_t inside = 0, known = 0;
+    for (const auto& rank : ranks.noise) {
+      inside += rank && *rank >= kLowRank && *rank <= kHighRank;
+      known += rank.has_value();
     }
-    measures_["a2_layers_in_rank_band"].value =
-        layer_ranks_.empty() ? std::optional<double>() : share(inside, static_cast<int64_t>(layer_ranks_.size()));
+    measures_["a2_layers_in_rank_band"].value = known == 0 ? std::optional<double>() : share(inside, known);
+    return ranks;
   }
 
  private:
+  static void add_ranks(std::vector<double>& to, const LayerResults& layer, MapKind kind) {
+    for (const analysis::HeadResults& head : layer.heads) {
+      const auto& rank = head.measures[static_cast<size_t>(kind)][static_cast<size_t>(Measure::block_rank_entropy)];
+      if (rank) to.push_back(rank->mean);
+    }
+  }
+  static std::vector<std::optional<double>> medians(const std::map<int, std::vector<double>>& by_layer) {
+    std::vector<std::optional<double>> result;
+    for (const auto& [layer, ranks] : by_layer)
+      result.push_back(ranks.empty() ? std::nullopt : std::optional(quantile(ranks, 0.5)));
+    return result;
+  }
+
   Measures& measures_;
   std::map<std::string, std::vector<double>> pooled_;
-  std::map<int, std::vector<double>> layer_ranks_;
+  std::map<int, std::vector<double>> positive_ranks_, noise_ranks_;  // by layer
 };
 
 }  // namespace
@@ -229,7 +239,7 @@ void measure_last_words(Measures& measures, const MeasureInputs& in, const token
     measured.windows.back().push_back(item.options[0].likeliest ? 0 : 1);
 }
 
-void measure_maps(Measures& measures, const MeasureInputs& in) {
+LayerRanks measure_maps(Measures& measures, const MeasureInputs& in) {
   model::Context context(in.model, in.context);
   Measures of_maps;
   MapMeasures sums(of_maps);
@@ -248,8 +258,9 @@ void measure_maps(Measures& measures, const MeasureInputs& in) {
     analyzer.end_window();
     sums.add(text, analyzer.results(), simplex.total());
   });
-  sums.finish();
+  LayerRanks ranks = sums.finish();
   measures.merge(of_maps);
+  return ranks;
 }
 
 }  // namespace unchain::study

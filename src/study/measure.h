@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "analysis/hessian.h"
+#include "analysis/lambda_curve.h"
+#include "analysis/mean_map.h"
 #include "eval/choice.h"
 #include "eval/needle.h"
 #include "model/trainable.h"
@@ -42,11 +44,18 @@ struct MeasureInputs {
 // weights, row sums, redundancy), each window from an empty context. Windows lie evenly in their text; of a text that
 // holds fewer than asked for, all are taken. Errors: usage (a text shorter than a window); numeric.
 void measure_predictions(Measures& measures, const MeasureInputs& in);
-void measure_maps(Measures& measures, const MeasureInputs& in);
+// Returns the median entropy rank of the block by layer, over heads and windows: absent where there is no such map, or
+// no block.
+struct LayerRanks {
+  std::vector<std::optional<double>> positive, noise;
+};
+LayerRanks measure_maps(Measures& measures, const MeasureInputs& in);
 // Adds what maps have in common over texts (a1_explained_by_place …), what becomes of the loss when they are replaced
 // by maps of rank kFixedRank (loss_fixed_a2_nats …), and what the noise term writes to the residual stream
-// (noise_removes_share …). The noise term's measures are without a value where there is none. Errors: as above.
-void measure_terms(Measures& measures, const MeasureInputs& in);
+// (noise_removes_share …). The noise term's measures are without a value where there is none. `calibration`: the mean
+// maps over windows of the training text, of mean_maps(). Errors: as above.
+analysis::MeanMaps mean_maps(const MeasureInputs& in);
+void measure_terms(Measures& measures, const MeasureInputs& in, const analysis::MeanMaps& calibration);
 // Adds how evenly importance is spread over heads (head_importance_gini, head_ablation_gini). The gradients of
 // `trainable`, the same model in f32, are lost. Errors: as above.
 void measure_heads(Measures& measures, model::Trainable& trainable, const MeasureInputs& in);
@@ -81,5 +90,19 @@ struct LayerProfile {
   std::vector<std::optional<double>> sensitivity;  // rise of the loss on induction targets without its attention
 };
 LayerProfile profile_layers(const MeasureInputs& in);
+
+// Losses for pictures, nats a token, over the first window of each text.
+struct RankLoss {
+  bool fixed = false;           // by the mean map of the training text, else by each text's own best map
+  std::optional<int64_t> rank;  // absent: full
+  double loss_nats = 0;
+};
+struct RunCurves {
+  double loss_nats = 0;                          // of the model as it is
+  std::vector<RankLoss> positive, noise;         // every A1 replaced (of softmax the map itself), and every A2
+  std::optional<analysis::LambdaCurves> lambda;  // along λ → m·λ, of the model and by layer
+};
+// Errors: as the others.
+RunCurves measure_curves(const MeasureInputs& in, const analysis::MeanMaps& calibration);
 
 }  // namespace unchain::study

@@ -19,11 +19,6 @@ using analysis::MapPart;
 using analysis::MapValue;
 using attention::Taps;
 
-bool has_noise(const model::Transformer& model) {
-  return std::any_of(model.layers.begin(), model.layers.end(),
-                     [](const model::Layer& layer) { return layer.attention.family.has_noise(); });
-}
-
 // Reads windows of N tokens with an observer, calling begin(ids) before and end() behind each.
 template <class Begin, class End>
 void observe(const MeasureInputs& in, const std::vector<Ids>& windows, attention::Observer& observer,
@@ -106,10 +101,18 @@ void measure_writes(Measures& measures, const MeasureInputs& in) {
 
 }  // namespace
 
-void measure_terms(Measures& measures, const MeasureInputs& in) {
-  analysis::MeanMaps calibration(in.context, {}, true);
-  observe(in, even_windows(in.calibration, in.bos, room(in), in.keys.calibration_windows, "training text"),
-          calibration);
+bool has_noise(const model::Transformer& model) {
+  return std::any_of(model.layers.begin(), model.layers.end(),
+                     [](const model::Layer& layer) { return layer.attention.family.has_noise(); });
+}
+
+analysis::MeanMaps mean_maps(const MeasureInputs& in) {
+  analysis::MeanMaps maps(in.context, {}, true);
+  observe(in, even_windows(in.calibration, in.bos, room(in), in.keys.calibration_windows, "training text"), maps);
+  return maps;
+}
+
+void measure_terms(Measures& measures, const MeasureInputs& in, const analysis::MeanMaps& calibration) {
   measure_background(measures, in, calibration);
   measure_replacement(measures, in, calibration);
   measure_writes(measures, in);

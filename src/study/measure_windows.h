@@ -18,6 +18,9 @@ std::vector<Ids> all_windows(const MeasureInputs& in, int64_t count, int64_t mos
 // Tokens of the text in a window of N tokens.
 int64_t room(const MeasureInputs& in);
 
+// Whether a layer has a noise term.
+bool has_noise(const model::Transformer& model);
+
 // Absent for no values.
 std::optional<double> mean_of(const std::vector<double>& values);
 

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstdlib>
 
+#include "analysis/dynamics.h"
 #include "base/check.h"
 #include "base/file.h"
 #include "dist/comm.h"
@@ -20,12 +21,24 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::ordered_json;
 
-constexpr int64_t kCurvePoints = 100;
+constexpr int64_t kCurvePoints = 50;
 
 // Eight digits, for the many numbers that only ever meet others of their kind.
 double rounded(double value) {
   return std::strtod(fmt::format("{:.8g}", value).c_str(), nullptr);
 }
+
+// Of what is a number.
+struct Mean {
+  double sum = 0;
+  int64_t count = 0;
+  void add(const ordered_json& value) {
+    if (!value.is_number()) return;
+    sum += value.get<double>();
+    ++count;
+  }
+  ordered_json value() const { return count > 0 ? ordered_json(rounded(sum / static_cast<double>(count))) : nullptr; }
+};
 
 std::vector<ordered_json> read_metrics(const fs::path& path) {
   std::vector<ordered_json> lines;
@@ -37,24 +50,37 @@ std::vector<ordered_json> read_metrics(const fs::path& path) {
   return lines;
 }
 
-// A mean over every so many steps, about kCurvePoints in all.
+// Means over every so many steps, kCurvePoints or some more in all.
 ordered_json curve(const std::vector<ordered_json>& metrics) {
   const auto width = std::max<int64_t>(1, static_cast<int64_t>(metrics.size()) / kCurvePoints);
   ordered_json points = ordered_json::array();
-  std::map<std::string, std::pair<double, int64_t>> sums;
+  std::map<std::string, Mean> means;
+  std::vector<Mean> lambda;  // by layer
   for (const ordered_json& line : metrics) {
-    for (const char* key : {"text_loss_nats", "answer_loss_nats"}) {
-      if (!line.contains(key) || !line[key].is_number()) continue;
-      sums[key].first += line[key].get<double>();
-      ++sums[key].second;
-    }
+    for (const char* key : {"text_loss_nats", "answer_loss_nats", "gradient_norm"}) means[key].add(line.at(key));
+    lambda.resize(line.at("lambda").size());
+    for (size_t layer = 0; layer < lambda.size(); ++layer) lambda[layer].add(line["lambda"][layer]);
     if (line["step"].get<int64_t>() % width != 0) continue;
     ordered_json point = {{"tokens", line["tokens"]}};
-    for (const auto& [key, sum] : sums) point[key] = rounded(sum.first / static_cast<double>(sum.second));
+    for (const auto& [key, mean] : means)
+      if (mean.count > 0) point[key] = mean.value();
+    for (const Mean& mean : lambda) point["lambda"].push_back(mean.value());
     points.push_back(point);
-    sums.clear();
+    means.clear();
+    lambda.clear();
   }
   return points;
+}
+
+// How the losses ended: whether they still fell, and whether they leapt on the way.
+ordered_json ending(const analysis::TrainingDynamics& dynamics) {
+  ordered_json out = {{"loss_spikes", dynamics.loss_spikes}};
+  if (const auto& ending = dynamics.ending) {
+    out["slope_nats"] = ending->slope_nats;
+    out["error_nats"] = ending->error_nats;
+    out["flat"] = ending->is_flat;
+  }
+  return out;
 }
 
 // Tokens a second over all steps, which are of one size, in however many sittings.
@@ -80,6 +106,35 @@ ordered_json to_json(Measures measures) {
     for (auto& text : measured.windows)
       for (double& value : text) value = rounded(value);
     out[name] = {{"value", to_json(measured.value)}, {"windows", measured.windows}};
+  }
+  return out;
+}
+
+ordered_json to_json(const std::vector<RankLoss>& losses) {
+  ordered_json list = ordered_json::array();
+  for (const RankLoss& loss : losses) {
+    list.push_back({{"fixed", loss.fixed},
+                    {"rank", loss.rank ? ordered_json(*loss.rank) : ordered_json()},
+                    {"loss_nats", rounded(loss.loss_nats)}});
+  }
+  return list;
+}
+
+ordered_json to_json(const analysis::LambdaCurve& curve) {
+  ordered_json out = {{"m", curve.m}, {"loss_nats", ordered_json::array()}, {"best_m", curve.best_m}};
+  for (const double loss : curve.loss) out["loss_nats"].push_back(rounded(loss));
+  out["best_loss_nats"] = rounded(curve.best_loss);
+  return out;
+}
+
+ordered_json to_json(const RunCurves& curves) {
+  ordered_json out = {
+      {"loss_nats", curves.loss_nats}, {"rank_of_a1", to_json(curves.positive)}, {"rank_of_a2", to_json(curves.noise)}};
+  if (!curves.lambda) return out;
+  out["lambda"] = to_json(curves.lambda->model);
+  for (const analysis::LayerCurves& layer : curves.lambda->layers) {
+    out["lambda_by_layer"].push_back(to_json(layer.layer_curve));
+    out["lambda_by_layer"].back()["layer"] = layer.layer;
   }
   return out;
 }
@@ -120,19 +175,24 @@ ordered_json ask(const MeasureInputs& in, const tokenizer::Tokenizer& tokenizer,
     const auto interval = eval::wilson_interval(result.accuracy);
     double attention = 0;
     int64_t answers = 0;
-    for (const eval::NeedleCell& cell : result.cells)
+    ordered_json cells = ordered_json::array();
+    for (const eval::NeedleCell& cell : result.cells) {
+      cells.push_back(
+          {{"length", cell.length}, {"depth", cell.depth}, {"right", cell.first.right}, {"asked", cell.first.asked}});
       for (const eval::NeedleSample& sample : cell.samples)
         for (const eval::NeedleAnswer& answer : sample.answers) {
           attention += eval::mean_attention(answer);
           ++answers;
         }
+    }
     rungs.push_back({{"right", result.accuracy.right},
                      {"asked", result.accuracy.asked},
                      {"accuracy", result.accuracy.value()},
                      {"low", interval.low},
                      {"high", interval.high},
                      {"chance", 1 / static_cast<double>(options.needles)},
-                     {"attention_on_answer", attention / static_cast<double>(answers)}});
+                     {"attention_on_answer", attention / static_cast<double>(answers)},
+                     {"cells", cells}});
     if (needle.size() == 1) measure_needles(measures, trainable, in, tasks, result);
   }
   return rungs;
@@ -177,7 +237,7 @@ const eval::ChoiceSet& Runner::last_words_of(const std::string& file) {
   return at->second;
 }
 
-// "layers" of a result.
+// "layers" and "curves" of a result.
 ordered_json Runner::measure(const PlannedRun& run, Trained& trained, Measures& measures) {
   MeasureInputs& in = trained.in;
   for (const std::string& file : run.config.data.valid) in.texts.push_back(text_of(file, *trained.tokenizer));
@@ -187,12 +247,18 @@ ordered_json Runner::measure(const PlannedRun& run, Trained& trained, Measures& 
   seen.copy(0, in.calibration);
   in.keys = description_.analyses;
   measure_predictions(measures, in);
-  measure_maps(measures, in);
-  measure_terms(measures, in);
+  const LayerRanks ranks = measure_maps(measures, in);
+  const analysis::MeanMaps calibration = mean_maps(in);
+  measure_terms(measures, in, calibration);
   measure_heads(measures, *trained.trainable, in);
   if (!run.last_words.empty()) measure_last_words(measures, in, *trained.tokenizer, last_words_of(run.last_words));
   const LayerProfile profile = profile_layers(in);
-  return {{"gain_nats", to_json(profile.gain)}, {"sensitivity_nats", to_json(profile.sensitivity)}};
+  return {{"layers",
+           {{"gain_nats", to_json(profile.gain)},
+            {"sensitivity_nats", to_json(profile.sensitivity)},
+            {"a1_rank", to_json(ranks.positive)},
+            {"a2_rank", to_json(ranks.noise)}}},
+          {"curves", to_json(measure_curves(in, calibration))}};
 }
 
 ordered_json Runner::carry_out(const PlannedRun& run, const std::vector<eval::NeedleOptions>& needle,
@@ -213,10 +279,11 @@ ordered_json Runner::carry_out(const PlannedRun& run, const std::vector<eval::Ne
   const train::RunResult trained = train::run(run.config, options, *dist::alone());
   if (trained.stopped) return nullptr;
   Trained model(run, folder / "model");
-  const auto metrics = read_metrics(options.out / "metrics.jsonl");
+  const fs::path log = folder / "metrics.jsonl";
+  const auto metrics = read_metrics(log);
   Measures measures;
   const ordered_json answers = ask(model.in, *model.tokenizer, *model.trainable, needle, measures);
-  const ordered_json layers = measure(run, model, measures);
+  const ordered_json pictures = measure(run, model, measures);
   std::vector<HessianPoint> hessian;
   if (run.hessian) hessian = measure_hessian(measures, train::checkpoints(folder), model.in);
   ordered_json result = {{"parameters", parameters},
@@ -228,8 +295,10 @@ ordered_json Runner::carry_out(const PlannedRun& run, const std::vector<eval::Ne
                          {"bits_per_byte", trained.bits_per_byte},
                          {"needle", answers},
                          {"measures", to_json(measures)},
-                         {"layers", layers},
-                         {"curve", curve(metrics)}};
+                         {"layers", pictures["layers"]},
+                         {"curves", pictures["curves"]},
+                         {"curve", curve(metrics)},
+                         {"ending", ending(analysis::training_dynamics(read_text(log), log.string()))}};
   if (run.hessian) result["hessian"] = to_json(hessian);
   return result;
 }

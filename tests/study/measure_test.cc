@@ -73,7 +73,11 @@ TEST_F(MeasureTest, MapsAreMeasuredAsTheAnalyzerDoes) {
     MeasureInputs in = inputs(options, {counting(5, 70), counting(200, 35)});
     in.context = 36;  // a text's window is BOS and 35 tokens: two of the first, one of the second
     Measures measures;
-    measure_maps(measures, in);
+    const LayerRanks ranks = measure_maps(measures, in);
+    ASSERT_EQ(ranks.positive.size(), 3u);
+    EXPECT_FALSE(ranks.positive[0]) << "a window below N has no block";
+    EXPECT_TRUE(ranks.positive[1]);
+    EXPECT_EQ(ranks.noise[1].has_value(), std::string(attention) != "softmax");
     analysis::MapAnalyzer analyzer({});
     model::Context context(in.model, in.context);
     for (const int32_t from : {5, 40, 200}) {
@@ -118,7 +122,8 @@ TEST_F(MeasureTest, TermsAndHeads) {
     in.context = 20;
     in.keys.calibration_windows = 4;
     Measures measures;
-    measure_terms(measures, in);
+    const analysis::MeanMaps calibration = mean_maps(in);
+    measure_terms(measures, in, calibration);
     const bool noise = std::string(attention) != "softmax";
     for (const char* name :
          {"a2_explained_by_place", "a2_explained_by_key", "log_a2_explained_by_place", "loss_fixed_a2_nats",
@@ -135,6 +140,28 @@ TEST_F(MeasureTest, TermsAndHeads) {
       losses.push_back(eval::perplexity(in.model, nullptr, {window}).nll_nats);
     }
     EXPECT_NEAR(*measures["loss_full_maps_nats"].value, *mean_of(losses), 1e-6);
+    // Curves over a window of each text. Both ways at eight ranks, the last the full one.
+    in.keys.windows = 1;
+    measures.clear();
+    measure_terms(measures, in, calibration);
+    const RunCurves curves = measure_curves(in, calibration);
+    EXPECT_NEAR(curves.loss_nats, *measures["loss_full_maps_nats"].value, 1e-6);
+    ASSERT_EQ(curves.positive.size(), 16u);
+    EXPECT_EQ(curves.noise.size(), noise ? 16u : 0u);
+    EXPECT_EQ(curves.lambda.has_value(), noise);
+    for (const RankLoss& point : curves.positive) {
+      if (!point.fixed && !point.rank) {
+        EXPECT_NEAR(point.loss_nats, curves.loss_nats, 1e-6);
+      }
+    }
+    if (noise) {
+      EXPECT_EQ(curves.lambda->layers.size(), 3u);
+      EXPECT_NEAR(curves.lambda->model.loss_at_one, curves.loss_nats, 1e-6);
+      const auto at_rank_5 = std::ranges::find_if(
+          curves.noise, [](const RankLoss& point) { return point.fixed && point.rank == kFixedRank; });
+      ASSERT_NE(at_rank_5, curves.noise.end());
+      EXPECT_NEAR(at_rank_5->loss_nats, *measures["loss_fixed_a2_nats"].value, 1e-6);
+    }
     const LayerProfile profile = profile_layers(in);
     ASSERT_EQ(profile.gain.size(), 3u);
     ASSERT_EQ(profile.sensitivity.size(), 3u);
