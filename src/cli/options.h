@@ -99,6 +99,7 @@ void add_vocabulary(CLI::App& app);
 void add_train(CLI::App& app);
 void add_needle(CLI::App& app);
 void add_choice(CLI::App& app);
+void add_compare(CLI::App& app);
 void add_study(CLI::App& app);
 
 }  // namespace unchain::cli

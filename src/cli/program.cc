@@ -78,7 +78,7 @@ int run(int argc, char** argv) {
       "'unchain COMMAND --help' lists the options of a command.\nExit status: 0 done, 1 internal error, 2 usage, 3 "
       "input, 4 unsupported, 5 numeric.");
   for (const auto add : {add_inspect, add_tokenize, add_logits, add_generate, add_perplexity, add_analyze, add_capture,
-                         add_export, add_vocabulary, add_train, add_needle, add_choice, add_study})
+                         add_export, add_vocabulary, add_train, add_needle, add_choice, add_compare, add_study})
     add(app);
   try {
     if (argc < 2) fail(ErrorCode::usage, "give a command; 'unchain --help' lists them");

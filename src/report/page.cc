@@ -127,7 +127,10 @@ constexpr Kind kNeedle = {"needle", "Needles found by ", "Needles",
 constexpr Kind kStudy = {"study", "Study: ", "Study",
                          "A seed fixes the first weights and the order of the data. Intervals are 95 % intervals over "
                          "seeds, those of needles 95 % Wilson intervals over questions."};
-constexpr const Kind* kKinds[] = {&kAnalysis, &kNeedle, &kStudy};
+constexpr Kind kCompare = {"compare", "Comparison: ", "Comparison",
+                           "Intervals are 95 % bootstrap intervals over what all models have read: windows of a text, "
+                           "prompts, questions; those of differences are of the differences, unit by unit."};
+constexpr const Kind* kKinds[] = {&kAnalysis, &kNeedle, &kStudy, &kCompare};
 
 std::string make_title(const Kind& kind, const json& results, const std::string& title) {
   if (!title.empty()) return title;
@@ -185,6 +188,7 @@ void write_page(const std::filesystem::path& html, const json& results, const js
                                                      {"maps", files::kMapsJs},
                                                      {"needle", files::kNeedleJs},
                                                      {"study", files::kStudyJs},
+                                                     {"compare", files::kCompareJs},
                                                      {"page", files::kPageJs}});
     if (page.size() < kPageLimit) return write_text(html, page);
     if (!shrink(kept)) {

@@ -1,4 +1,4 @@
-// The page of an analysis, of needle results or of a study: one HTML file that needs no network, holds results.json and
+// The page of an analysis, of needle results, of a study or of a comparison: one HTML file that needs no network, holds results.json and
 // the pictures drawn from it; the key "command" says which.
 //
 // `results` is results.json as it is written beside the page. `extras` is what only the pictures need; every part may

@@ -5,7 +5,7 @@
 
 namespace unchain::report::files {
 
-extern const std::string_view kPageHtml, kPageCss, kMeasuresJs, kThemeJs, kFiguresJs, kMapsJs, kNeedleJs, kStudyJs,
+extern const std::string_view kPageHtml, kPageCss, kMeasuresJs, kThemeJs, kFiguresJs, kMapsJs, kNeedleJs, kStudyJs, kCompareJs,
     kPageJs;
 
 }  // namespace unchain::report::files

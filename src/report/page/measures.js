@@ -29,6 +29,15 @@ const kMeasures = {
   cka: ["CKA of head outputs", "Layer", "fraction", "Linear centred kernel alignment (unbiased) of two heads' outputs, mean over pairs: 1 is the same up to rotation and scale, 0 is unrelated; the estimate can be a little negative."],
   accuracy: ["Accuracy", "Needles", "share", "Questions answered right / questions asked. An answer is right if its first whole run of digits is the number. Intervals are 95 % Wilson intervals."],
   attention_on_answer: ["Attention on the answer", "Needles", "share", "Σ|P| on the tokens of the number / Σ|P| in the row that predicts the number's first digit."],
+  loss_nats: ["Loss", "Prediction", "nats", "Mean −ln p of the tokens of the text, in nats a token; its exponential is the perplexity. Comparable between models of one vocabulary alone."],
+  bits_per_byte: ["Bits a byte", "Prediction", "number", "Σ −log₂ p over the tokens of the text, divided by its bytes: comparable between vocabularies."],
+  token_error: ["Token errors", "Prediction", "share", "The share of tokens that are not the likeliest."],
+  needle_accuracy: ["Needles found", "Needles", "share", "Questions answered right / questions asked, a prompt at a time."],
+  needle_attention: ["Attention on the needle", "Needles", "share", "Σ|P| on the tokens of the number / Σ|P| in the row that predicts its first digit, mean over layers and heads."],
+  choice_accuracy: ["Choices right", "Questions", "share", "Questions whose answer is the likeliest of the choices, by log-likelihood."],
+  choice_accuracy_per_byte: ["Choices right, per byte", "Questions", "share", "The same by log-likelihood divided by the bytes of the choice."],
+  last_word_accuracy: ["Last words foretold", "Questions", "share", "Texts each token of whose last word is the likeliest."],
+  answer_nll_nats: ["NLL of the answer", "Questions", "nats", "−ln p of the whole answer, in nats."],
   lambda: ["λ", "Layer", "fraction", "The weight of the noise map that is taken off the positive map."],
 };
 

@@ -253,7 +253,7 @@ async function start() {
       "(from the PyPI package plotly, folder plotly/package_data) into share/unchain beside the program, or name its folder in UNCHAIN_SHARE, and run the analysis again.");
   }
   const report = new Report(JSON.parse(await inflate("data")));
-  const page = {needle: kNeedlePage, study: kStudyPage}[report.results.command] ?? kAnalysisPage;
+  const page = {needle: kNeedlePage, study: kStudyPage, compare: kComparePage}[report.results.command] ?? kAnalysisPage;
   intervalUnit = page.unit;
   fillHead(page, report);
   views = page.sections.map((picture) => new View(report, picture));

@@ -1,0 +1,107 @@
+"use strict";
+// The pictures of a comparison: how far each model is from the first, and one measure of all of them.
+
+const comparedModels = (report) => (Array.isArray(report.results.models) ? report.results.models : []).filter((model) => model && typeof model.name === "string" && model.measures);
+const comparedPairs = (report, model) => (Array.isArray(report.results.paired) ? report.results.paired : []).filter((pair) => pair && pair.model === model && Number.isFinite(pair.difference));
+const isClear = ({low, high}) => Number.isFinite(low) && Number.isFinite(high) && (low > 0 || high < 0);
+
+// Of the first model's mean, so that measures of all units stand on one axis.
+function relativePairs(report, model) {
+  const first = comparedModels(report)[0];
+  return comparedPairs(report, model).flatMap((pair) => {
+    const base = Math.abs(first?.measures[pair.measure]?.mean);
+    const share = (x) => (Number.isFinite(x) && base > 0 ? x / base : null);
+    return share(pair.difference) === null ? [] : [{...pair, base, middle: share(pair.difference), ends: [share(pair.low), share(pair.high)]}];
+  });
+}
+
+const kDifferences = {
+  id: "differences",
+  title: "What differs",
+  about: "Each line is a measure: how much higher or lower it is than in the first model, as a share of the first model's mean, with the 95 % interval over the units that both have read: windows of the text, prompts, questions. A difference whose bar does not touch 0 is filled. With some forty measures about two bars of equal models would miss 0 by chance.",
+  keys: () => [],
+  controls: (report) => [{id: "model", label: "Model", options: comparedModels(report).slice(1).map(({name}) => ({value: name, text: name}))}],
+  draw(report, state, width) {
+    const [first] = comparedModels(report);
+    const pairs = relativePairs(report, state.model);
+    if (!pairs.length) return {missing: "the models have no measure in common."};
+    const colors = theme();
+    const shown = [...pairs].sort((a, b) => a.middle - b.middle);
+    const clear = shown.filter(isClear);
+    const names = shown.map(({measure}) => measureOf(measure).name);
+    const text = shown.map((pair) => `${measureOf(pair.measure).name}<br>${formatSigned(pair.middle)} of ${formatNumber(pair.base)}<br>difference ${formatNumber(pair.difference)} (${formatNumber(pair.low)} to ${formatNumber(pair.high)})<br>${countText(pair.units, pair.unit)}`);
+    const largest = clear.length ? clear.reduce((a, b) => (Math.abs(b.middle) > Math.abs(a.middle) ? b : a)) : null;
+    return {
+      traces: [{
+        type: "scatter", mode: "markers", x: shown.map(({middle}) => middle), y: indices(shown.length), text, hovertemplate: "%{text}<extra></extra>", showlegend: false,
+        marker: {size: 9, color: shown.map((pair) => (isClear(pair) ? colors.series[0] : colors.card)), line: {color: colors.series[0], width: 1.5}},
+        error_x: {type: "data", symmetric: false, array: shown.map(({middle, ends}) => (ends[1] === null ? 0 : ends[1] - middle)), arrayminus: shown.map(({middle, ends}) => (ends[0] === null ? 0 : middle - ends[0])), color: colors.soft, thickness: 1.5, width: 0},
+      }],
+      layout: {
+        xaxis: {title: {text: `Difference, share of ${first.name}`}, tickformat: "+.0%", zeroline: true, zerolinecolor: colors.soft},
+        yaxis: {tickmode: "array", tickvals: indices(names.length), ticktext: names, range: [-0.7, names.length - 0.3], showgrid: false},
+        margin: {l: 48, r: width < 520 ? 8 : 24, t: 14, b: 46},
+      },
+      height: 110 + 21 * shown.length,
+      label: `Differences of ${state.model} from ${first.name}`,
+      sentence: `Of ${countText(shown.length, "measure")} ${state.model} differs clearly from ${first.name} in ${clear.length}` +
+        (largest ? `; most of all in ${measureOf(largest.measure).name}, ${formatSigned(largest.middle)}.` : "."),
+      table: {
+        name: "differences", columns: ["measure", "unit", "units", first.name, state.model, "difference", "low", "high"],
+        rows: shown.map((pair) => [pair.measure, pair.unit, pair.units, first.measures[pair.measure].mean, comparedModels(report).find(({name}) => name === state.model)?.measures[pair.measure]?.mean ?? null, pair.difference, pair.low, pair.high]),
+      },
+    };
+  },
+};
+
+const formatSigned = (share) => `${share < 0 ? "−" : "+"}${formatNumber(100 * Math.abs(share))} %`;
+const comparedKeys = (report) => distinct(comparedModels(report).flatMap(({measures}) => Object.keys(measures))).filter((key) => comparedModels(report).some(({measures}) => Number.isFinite(measures[key]?.mean)));
+
+const kSideBySide = {
+  id: "side-by-side",
+  title: "One measure, all models",
+  about: "Mean of each model with its 95 % interval. Intervals of two models may overlap where their difference, taken unit by unit, is clear: compare by the differences.",
+  keys: (state) => [state.measure],
+  controls: (report) => [{id: "measure", label: "Measure", options: comparedKeys(report).map((key) => ({value: key, text: measureOf(key).name, group: measureOf(key).group}))}],
+  draw(report, state, width) {
+    const entries = comparedModels(report).flatMap(({name, measures}) => (Number.isFinite(measures[state.measure]?.mean) ? [{name, ...measures[state.measure]}] : []));
+    if (!entries.length) return {missing: "no model has a value of any measure."};
+    const {name, unit} = measureOf(state.measure);
+    const colors = theme();
+    const without = comparedModels(report).length - entries.length;
+    const reach = (end, sign) => entries.map((e) => (Number.isFinite(e[end]) ? sign * (e[end] - e.mean) : 0));
+    return {
+      traces: [{
+        type: "scatter", mode: "markers", x: indices(entries.length), y: entries.map(({mean}) => mean), text: entries.map((e) => `${e.name}<br>${plotText(formatMeasured(e, unit))}`), hovertemplate: "%{text}<extra></extra>", showlegend: false,
+        marker: {size: 11, color: entries.map((_, i) => colors.series[i % colors.series.length])},
+        error_y: {type: "data", symmetric: false, array: reach("high", 1), arrayminus: reach("low", -1), color: colors.soft, thickness: 1.5, width: 4},
+      }],
+      layout: {xaxis: {...idTicks(entries.map((e) => e.name), Math.max(80, width - 100) * 0.3), range: [-0.6, entries.length - 0.4]}, yaxis: {title: {text: name}}},
+      height: 320,
+      label: `${name} by model`,
+      sentence: entries.map((e) => `${e.name}: ${formatMeasured(e, unit)}`).join("; ") + "." + (without ? ` ${countText(without, "model")} without it.` : ""),
+      table: {name: `side-by-side-${state.measure}`, columns: ["model", "unit", "units", "mean", "low", "high"], rows: entries.map((e) => [e.name, e.unit, e.units, e.mean, e.low, e.high])},
+    };
+  },
+};
+
+function comparedFigures(report) {
+  const rows = comparedModels(report).flatMap(({name, measures}) => Object.entries(measures).flatMap(([key, value]) => (value ? [[name, key, value.unit, value.units, value.mean, value.median, value.low, value.high]] : [])));
+  return {name: "all-figures", columns: ["model", "measure", "unit", "units", "mean", "median", "low", "high"], rows, most: 3000};
+}
+
+const kComparePage = {
+  unit: "unit",
+  sections: [kDifferences, kSideBySide],
+  subtitle: (report) => comparedModels(report).map(({name}) => name).join(" · "),
+  summary(report) {
+    const models = comparedModels(report);
+    return ["loss_nats", "needle_accuracy", "choice_accuracy", "last_word_accuracy", "negative_mass"].filter((key) => comparedKeys(report).includes(key)).map((key) =>
+      `${measureOf(key).name}: ${models.map(({name, measures}) => `${name} ${measures[key] ? formatValue(measures[key].mean, measureOf(key).unit) : "–"}`).join(", ")}.`);
+  },
+  empty: "These results hold no models.",
+  figures: {
+    title: "All figures", open: "All figures, one line a model and measure", table: comparedFigures,
+    sentence: (table) => `${table.rows.length} measured values.`, keys: comparedKeys,
+  },
+};
