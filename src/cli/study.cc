@@ -11,6 +11,7 @@
 #include "cli/ranks.h"
 #include "cli/result_folder.h"
 #include "report/table.h"
+#include "study/given.h"
 #include "study/observe.h"
 #include "unchain/version.h"
 
@@ -23,6 +24,10 @@ using nlohmann::ordered_json;
 struct Options {
   std::string file, preset;
   std::vector<std::string> settings;
+  std::vector<std::string> models;  // MEMBER=PATH,PATH…
+  std::string text, calibration, needle_form = "sentence";
+  int64_t window = 256, windows = 8;
+  size_t needles = 4;
   std::string out;
   bool resume = false;
 };
@@ -30,7 +35,7 @@ struct Options {
 // Where the description comes from, and its text.
 std::pair<std::string, std::string> source(const Options& options) {
   if (options.file.empty() == options.preset.empty())
-    fail(ErrorCode::usage, "give a description or --preset smoke: one of them");
+    fail(ErrorCode::usage, "give a description, --preset smoke, or --models: one of them");
   if (options.file.empty()) return {"--preset " + options.preset, std::string(study::preset(options.preset))};
   return {options.file, read_text(options.file, size_t{1} << 20)};
 }
@@ -77,38 +82,62 @@ std::string show(const ordered_json& results) {
       interval = percent(needle["low"]) + " to " + percent(needle["high"]);
       chance = percent(needle["chance"]);
     }
+    const auto figure = [&](const char* key, int digits) {
+      return run.contains(key) ? fmt::format("{:.{}f}", run[key].get<double>(), digits) : "-";
+    };
     table.row({run["track"], run["size"], run["member"], run["seed"].dump(), run["parameters"].dump(), change,
-               fmt::format("{:.3f}", run["perplexity"].get<double>()),
-               fmt::format("{:.4f}", run["bits_per_byte"].get<double>()), accuracy, interval, chance,
-               fmt::format("{:.0f}", run["tokens_per_s"].get<double>())});
+               figure("perplexity", 3), figure("bits_per_byte", 4), accuracy, interval, chance,
+               figure("tokens_per_s", 0)});
   }
   return table.text();
 }
 
-// A line a claim that its runs say something of.
+std::string number(const ordered_json& value) {
+  return value.is_number() ? fmt::format("{:.3g}", value.get<double>()) : "-";
+}
+
+// "> 0.3", "2 to 5"
+std::string threshold(const ordered_json& part) {
+  const ordered_json& at = part["threshold"];
+  if (at.is_array()) return number(at[0]) + " to " + number(at[1]);
+  return (part["direction"] == "below" ? "< " : "> ") + number(at);
+}
+
+std::string measured(const ordered_json& part) {
+  return fmt::format("{} [{}, {}]", number(part["mean"]), number(part["low"]), number(part["high"]));
+}
+
+// A line a claim that its runs say something of, with the first of its parts.
 std::string show_claims(const ordered_json& results) {
   report::TextTable table;
   using enum report::TextTable::Align;
-  table.column("claim", right).column("what is claimed").column("verdict").column("seeds", right);
+  table.column("claim", right).column("what is claimed").column("threshold", right).column("measured [95 %]", right);
+  table.column("verdict").column("seeds", right);
   bool any = false;
   for (const ordered_json& claim : results["claims"]) {
     if (claim["verdict"].is_null()) continue;
     any = true;
-    table.row({claim["id"].dump(), claim["statement"], claim["verdict"], claim["parts"][0]["seeds"].dump()});
+    const ordered_json& part = claim["parts"][0];
+    table.row({claim["id"].dump(), claim["statement"], threshold(part), measured(part), claim["verdict"],
+               part["seeds"].dump()});
   }
   return any ? "\n" + table.text() : "";
 }
 
-void judge_and_write(const Common& common, const Options& options, const std::string& where,
+study::Claims read_claims() {
+  return study::parse_claims(std::string(study::claims_text()), "study/claims.json");
+}
+
+void judge_and_write(const Common& common, const Options& options, const ordered_json& settings,
                      const std::vector<ordered_json>& done) {
-  const study::Claims claims = study::parse_claims(std::string(study::claims_text()), "study/claims.json");
+  const study::Claims claims = read_claims();
   ordered_json judged = ordered_json::array();
   for (const study::ClaimResult& result : study::judge(claims, study::observe(claims, done)))
     judged.push_back(study::to_json(result, claims));
   const ordered_json results = {{"schema", analysis::kResultsSchema},
                                 {"command", "study"},
                                 {"version", UNCHAIN_VERSION},
-                                {"settings", {{"description", where}, {"set", options.settings}}},
+                                {"settings", settings},
                                 {"claims", judged},
                                 {"runs", done}};
   const std::string files = write_results(options.out, results, {});
@@ -158,11 +187,62 @@ bool study_as(dist::Comm& comm, const Common& common, const Options& options) {
     }
     return true;
   }
-  if (first) judge_and_write(common, options, where, done);
+  if (first) judge_and_write(common, options, {{"description", where}, {"set", options.settings}}, done);
   return false;
 }
 
+// The second half of a text stands for texts that are averaged over where no other is given.
+void split_in_halves(std::string& text, std::string& calibration) {
+  size_t middle = text.size() / 2;
+  middle = std::min(text.find('\n', middle), text.find(' ', middle));
+  if (middle == std::string::npos) middle = text.size() / 2;
+  calibration = text.substr(middle);
+  text.resize(middle);
+}
+
+void ask_models(const Common& common, const Options& options) {
+  prepare(common);
+  if (!options.file.empty() || !options.preset.empty() || !options.settings.empty() || options.resume)
+    fail(ErrorCode::usage,
+         "--models: takes the place of a description; leave out FILE.json, --preset, --set, --resume");
+  if (options.text.empty())
+    fail(ErrorCode::usage, "--models: give a text that no model was trained on, as --text FILE");
+  if (options.window < 16) fail(ErrorCode::usage, "--window {}: expected at least 16 tokens", options.window);
+  if (options.windows < 2) fail(ErrorCode::usage, "--windows {}: expected at least 2", options.windows);
+  const auto models = study::parse_given(options.models, read_claims());
+  study::GivenOptions given;
+  given.text = read_text_file(options.text);
+  if (options.calibration.empty()) {
+    split_in_halves(given.text, given.calibration);
+  } else {
+    given.calibration = read_text_file(options.calibration);
+  }
+  given.window = options.window;
+  given.keys.windows = options.windows;
+  given.needle.form = text::parse_needle_form(options.needle_form);
+  given.needle.lengths = {options.window};
+  given.needle.needles = options.needles;
+  given.needle.seed = common.seed;
+  given.seed = common.seed;
+  given.dtype = common.type();
+  given.on_note = [](const std::string& note) { std::fprintf(stderr, "%s\n", note.c_str()); };
+  for (const study::GivenModel& model : models)
+    warn_beyond_context(model::ModelFile::open(model.path), options.window,
+                        fmt::format("{}: --window {}", model.path, options.window));
+  make_result_folder(options.out);
+  judge_and_write(common, options,
+                  {{"models", options.models},
+                   {"text", options.text},
+                   {"calibration", options.calibration.empty() ? "second half of the text" : options.calibration},
+                   {"window", options.window},
+                   {"windows", options.windows},
+                   {"needles", options.needle_form},
+                   {"seed", common.seed}},
+                  study::measure_given(models, given));
+}
+
 void run(const Common& common, const Options& options) {
+  if (!options.models.empty()) return ask_models(common, options);
   bool stopped = false;
   run_as_ranks(common, [&](dist::Comm& comm, const Common& own) { stopped = study_as(comm, own, options); });
   if (stopped) end_interrupted();
@@ -189,6 +269,35 @@ void add_study(CLI::App& app) {
                    "one value of every run's configuration, as in --set data.train=my.txt; may be given often")
       ->type_name("KEY=VALUE")
       ->group("Runs");
+  command
+      ->add_option("--models", options->models,
+                   "in place of training: models that one has, MEMBER=PATH,PATH… each (softmax, diff, variant, or a "
+                   "preset's name); paths of equal place are a pair of one seed")
+      ->type_name("MEMBER=PATH …")
+      ->group("Given models");
+  command->add_option("--text", options->text, "text that none of them was trained on")
+      ->type_name("FILE")
+      ->group("Given models");
+  command
+      ->add_option("--calibration", options->calibration,
+                   "text for means over texts; default: the second half of --text")
+      ->type_name("FILE")
+      ->group("Given models");
+  command->add_option("--window", options->window, "tokens of a window, and of a prompt with needles")
+      ->default_val(256)
+      ->group("Given models");
+  command->add_option("--windows", options->windows, "windows in which maps are measured")
+      ->default_val(8)
+      ->group("Given models");
+  command->add_option("--needle-form", options->needle_form, "sentence or pair: unchain needle --help")
+      ->default_val("sentence")
+      ->check(CLI::IsMember({"sentence", "pair"}))
+      ->group("Given models");
+  command->add_option("--needles", options->needles, "needles in a prompt")
+      ->default_val(4)
+      ->check(CLI::Range(1, 1 << 20))
+      ->group("Given models");
+  add_seed(*command, *common);
   command->add_flag("--resume", options->resume, "go on with the study in the folder: what is done stays")
       ->group("Runs");
   command->add_option("-o,--out", options->out, "folder for runs/, vocabulary/, results.json and report.html")

@@ -61,8 +61,9 @@ void measure_terms(Measures& measures, const MeasureInputs& in, const analysis::
 void measure_heads(Measures& measures, model::Trainable& trainable, const MeasureInputs& in);
 // Adds what attention does on needle prompts, in the row that predicts the first token of an answer: key mass on the
 // number (needle_key_mass …), attribution that reaches it, and whether mass foretells a right answer. `result` is what
-// ask_needles() gave for `tasks`; the first question of each prompt is looked at. Errors: as above.
-void measure_needles(Measures& measures, model::Trainable& trainable, const MeasureInputs& in,
+// ask_needles() gave for `tasks`; the first question of each prompt is looked at. Without a trainable nothing is told
+// of attribution. Errors: as above.
+void measure_needles(Measures& measures, model::Trainable* trainable, const MeasureInputs& in,
                      const std::vector<eval::NeedleTask>& tasks, const eval::NeedleResult& result);
 
 // Adds the share of texts whose last word is not foretold (last_word_error): eval/choice.h. Errors: those of

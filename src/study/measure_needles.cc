@@ -56,7 +56,7 @@ std::optional<analysis::DirectedShare> directed(const std::vector<analysis::Laye
 
 }  // namespace
 
-void measure_needles(Measures& measures, model::Trainable& trainable, const MeasureInputs& in,
+void measure_needles(Measures& measures, model::Trainable* trainable, const MeasureInputs& in,
                      const std::vector<eval::NeedleTask>& tasks, const eval::NeedleResult& result) {
   if (tasks.size() != result.cells.size())
     fail(ErrorCode::usage, "needles: {} tasks, {} results", tasks.size(), result.cells.size());
@@ -78,9 +78,10 @@ void measure_needles(Measures& measures, model::Trainable& trainable, const Meas
       context.extend(prompt.ids, 1, &taps);
       masses.add(mass.results());
       right.push_back(result.cells[t].samples[s].answers[0].right);
+      if (!trainable) continue;
       // Digits are pieces of their own, so the answer begins with the token that the needle's number begins with.
       const int32_t answer = prompt.ids[static_cast<size_t>(number.begin)];
-      const auto reached = directed(analysis::attribute(trainable, prompt.ids, answer), keys);
+      const auto reached = directed(analysis::attribute(*trainable, prompt.ids, answer), keys);
       if (!reached) continue;
       shares.push_back(reached->share);
       ratios.push_back(reached->share / reached->expected);
@@ -91,8 +92,10 @@ void measure_needles(Measures& measures, model::Trainable& trainable, const Meas
   measures["needle_key_mass_value_weighted"].value = mean_of(masses.share_value_weighted);
   measures["needle_key_weight"].value = mean_of(masses.mass);
   measures["needle_key_weight_rescaled"].value = mean_of(masses.mass_rescaled);
-  measures["attribution_key_share"].value = mean_of(shares);
-  measures["attribution_key_ratio"].value = mean_of(ratios);
+  if (trainable) {
+    measures["attribution_key_share"].value = mean_of(shares);
+    measures["attribution_key_ratio"].value = mean_of(ratios);
+  }
   if (masses.share.size() == right.size()) measures["key_mass_auc"].value = area_under_curve(masses.share, right);
 }
 

@@ -14,6 +14,10 @@ namespace {
 
 using nlohmann::ordered_json;
 
+bool has_loss(const ordered_json& result) {
+  return !result.contains("failed") && result["measures"].contains("loss_nats");
+}
+
 double loss_of(const ordered_json& result) {
   return result["measures"]["loss_nats"]["value"];
 }
@@ -61,7 +65,7 @@ void add_equal_loss(std::vector<Observation>& to, const ordered_json& result,
   std::vector<std::pair<double, double>> twins;  // ln(parameters), loss
   for (const ordered_json& twin : results) {
     const bool same = twin["track"] == result["track"] && twin["seed"] == result["seed"] && !twin["pilot"].get<bool>();
-    if (same && twin["member"] == "softmax" && !twin.contains("failed"))
+    if (same && twin["member"] == "softmax" && has_loss(twin))
       twins.emplace_back(std::log(twin["parameters"].get<double>()), loss_of(twin));
   }
   if (twins.size() < 2) return;
@@ -119,7 +123,7 @@ Observations observe(const Claims& claims, const std::vector<ordered_json>& resu
       if (read(one, result)) observations.all.push_back(std::move(one));
     }
     if (result.contains("layers")) add_gains(observations.all, result, results);
-    if (!result.contains("failed")) add_equal_loss(observations.all, result, results);
+    if (has_loss(result)) add_equal_loss(observations.all, result, results);
   }
   for (const auto& [size, parameters] : fewest) observations.sizes.push_back(size);
   std::sort(observations.sizes.begin(), observations.sizes.end(), [&](const std::string& a, const std::string& b) {

@@ -1,7 +1,6 @@
 #include "study/runner.h"
 
 #include <cmath>
-#include <cstdlib>
 
 #include "analysis/dynamics.h"
 #include "base/check.h"
@@ -10,6 +9,7 @@
 #include "formats/json.h"
 #include "model/model_file.h"
 #include "model/trainable.h"
+#include "study/measure_model.h"
 #include "text/corpus.h"
 #include "text/token_file.h"
 #include "train/checkpoint.h"
@@ -22,11 +22,6 @@ namespace fs = std::filesystem;
 using nlohmann::ordered_json;
 
 constexpr int64_t kCurvePoints = 50;
-
-// Eight digits, for the many numbers that only ever meet others of their kind.
-double rounded(double value) {
-  return std::strtod(fmt::format("{:.8g}", value).c_str(), nullptr);
-}
 
 // Of what is a number.
 struct Mean {
@@ -90,114 +85,6 @@ double speed(const std::vector<ordered_json>& metrics) {
   return static_cast<double>(metrics.size()) / seconds_a_token;
 }
 
-ordered_json to_json(const std::optional<double>& value) {
-  return value ? ordered_json(*value) : ordered_json();
-}
-
-ordered_json to_json(const std::vector<std::optional<double>>& values) {
-  ordered_json list = ordered_json::array();
-  for (const auto& value : values) list.push_back(to_json(value));
-  return list;
-}
-
-ordered_json to_json(Measures measures) {
-  ordered_json out = ordered_json::object();
-  for (auto& [name, measured] : measures) {
-    for (auto& text : measured.windows)
-      for (double& value : text) value = rounded(value);
-    out[name] = {{"value", to_json(measured.value)}, {"windows", measured.windows}};
-  }
-  return out;
-}
-
-ordered_json to_json(const std::vector<RankLoss>& losses) {
-  ordered_json list = ordered_json::array();
-  for (const RankLoss& loss : losses) {
-    list.push_back({{"fixed", loss.fixed},
-                    {"rank", loss.rank ? ordered_json(*loss.rank) : ordered_json()},
-                    {"loss_nats", rounded(loss.loss_nats)}});
-  }
-  return list;
-}
-
-ordered_json to_json(const analysis::LambdaCurve& curve) {
-  ordered_json out = {{"m", curve.m}, {"loss_nats", ordered_json::array()}, {"best_m", curve.best_m}};
-  for (const double loss : curve.loss) out["loss_nats"].push_back(rounded(loss));
-  out["best_loss_nats"] = rounded(curve.best_loss);
-  return out;
-}
-
-ordered_json to_json(const RunCurves& curves) {
-  ordered_json out = {
-      {"loss_nats", curves.loss_nats}, {"rank_of_a1", to_json(curves.positive)}, {"rank_of_a2", to_json(curves.noise)}};
-  if (!curves.lambda) return out;
-  out["lambda"] = to_json(curves.lambda->model);
-  for (const analysis::LayerCurves& layer : curves.lambda->layers) {
-    out["lambda_by_layer"].push_back(to_json(layer.layer_curve));
-    out["lambda_by_layer"].back()["layer"] = layer.layer;
-  }
-  return out;
-}
-
-ordered_json to_json(const std::vector<HessianPoint>& points) {
-  const auto share = [](const analysis::HessianShare& of) {
-    return ordered_json{{"mean", of.mean}, {"error", of.error}};
-  };
-  const auto values = [](const std::vector<analysis::HessianValue>& ends) {
-    ordered_json list = ordered_json::array();
-    for (const analysis::HessianValue& end : ends)
-      list.push_back({{"value", rounded(end.value)}, {"residual", rounded(end.residual)}});
-    return list;
-  };
-  ordered_json list = ordered_json::array();
-  for (const HessianPoint& point : points) {
-    const analysis::HessianSpectrum& spectrum = point.spectrum;
-    list.push_back({{"step", point.step},
-                    {"negative_share", share(spectrum.negative_share)},
-                    {"zero_share", share(spectrum.zero_share)},
-                    {"negative_weight", share(spectrum.negative_weight)},
-                    {"zero_band", spectrum.zero_band},
-                    {"step_error", spectrum.step_error},
-                    {"lowest", values(spectrum.lowest)},
-                    {"highest", values(spectrum.highest)}});
-  }
-  return list;
-}
-
-// Rung by rung; of the last, which alone is asked in runs that count, attention is measured too.
-ordered_json ask(const MeasureInputs& in, const tokenizer::Tokenizer& tokenizer, model::Trainable& trainable,
-                 const std::vector<eval::NeedleOptions>& needle, Measures& measures) {
-  ordered_json rungs = ordered_json::array();
-  for (const eval::NeedleOptions& options : needle) {
-    const text::Haystack haystack;
-    const auto tasks = eval::plan_needles(tokenizer, haystack, options);
-    const eval::NeedleResult result = eval::ask_needles(in.model, tokenizer, options.form, tasks);
-    const auto interval = eval::wilson_interval(result.accuracy);
-    double attention = 0;
-    int64_t answers = 0;
-    ordered_json cells = ordered_json::array();
-    for (const eval::NeedleCell& cell : result.cells) {
-      cells.push_back(
-          {{"length", cell.length}, {"depth", cell.depth}, {"right", cell.first.right}, {"asked", cell.first.asked}});
-      for (const eval::NeedleSample& sample : cell.samples)
-        for (const eval::NeedleAnswer& answer : sample.answers) {
-          attention += eval::mean_attention(answer);
-          ++answers;
-        }
-    }
-    rungs.push_back({{"right", result.accuracy.right},
-                     {"asked", result.accuracy.asked},
-                     {"accuracy", result.accuracy.value()},
-                     {"low", interval.low},
-                     {"high", interval.high},
-                     {"chance", 1 / static_cast<double>(options.needles)},
-                     {"attention_on_answer", attention / static_cast<double>(answers)},
-                     {"cells", cells}});
-    if (needle.size() == 1) measure_needles(measures, trainable, in, tasks, result);
-  }
-  return rungs;
-}
-
 }  // namespace
 
 // The model that a run left: to read with, and in f32 for gradients.
@@ -246,19 +133,9 @@ ordered_json Runner::measure(const PlannedRun& run, Trained& trained, Measures& 
   in.calibration.resize(static_cast<size_t>(seen.tokens()));
   seen.copy(0, in.calibration);
   in.keys = description_.analyses;
-  measure_predictions(measures, in);
-  const LayerRanks ranks = measure_maps(measures, in);
-  const analysis::MeanMaps calibration = mean_maps(in);
-  measure_terms(measures, in, calibration);
-  measure_heads(measures, *trained.trainable, in);
+  ordered_json pictures = measure_model(in, trained.trainable.get(), measures);
   if (!run.last_words.empty()) measure_last_words(measures, in, *trained.tokenizer, last_words_of(run.last_words));
-  const LayerProfile profile = profile_layers(in);
-  return {{"layers",
-           {{"gain_nats", to_json(profile.gain)},
-            {"sensitivity_nats", to_json(profile.sensitivity)},
-            {"a1_rank", to_json(ranks.positive)},
-            {"a2_rank", to_json(ranks.noise)}}},
-          {"curves", to_json(measure_curves(in, calibration))}};
+  return pictures;
 }
 
 ordered_json Runner::carry_out(const PlannedRun& run, const std::vector<eval::NeedleOptions>& needle,
@@ -282,7 +159,7 @@ ordered_json Runner::carry_out(const PlannedRun& run, const std::vector<eval::Ne
   const fs::path log = folder / "metrics.jsonl";
   const auto metrics = read_metrics(log);
   Measures measures;
-  const ordered_json answers = ask(model.in, *model.tokenizer, *model.trainable, needle, measures);
+  const ordered_json answers = ask_rungs(model.in, *model.tokenizer, model.trainable.get(), needle, measures);
   const ordered_json pictures = measure(run, model, measures);
   std::vector<HessianPoint> hessian;
   if (run.hessian) hessian = measure_hessian(measures, train::checkpoints(folder), model.in);

@@ -223,6 +223,43 @@ TEST_F(CliStudy, ARunThatFailsLeavesTheOthers) {
   EXPECT_NE(runs[1]["failed"].get<std::string>().find("step"), std::string::npos) << runs[1];
 }
 
+// Untrained ones, on a text too short for eight windows.
+TEST_F(CliStudy, ClaimsOfGivenModels) {
+  const std::vector<std::string> given = {"study",
+                                          "--models",
+                                          "softmax=" + path("llama"),
+                                          "diff=" + path("gemma3"),
+                                          "--text",
+                                          path("text.txt"),
+                                          "--window",
+                                          "64",
+                                          "--windows",
+                                          "2",
+                                          "--needle-form",
+                                          "pair",
+                                          "--needles",
+                                          "2",
+                                          "-o",
+                                          own("given")};
+  const RunResult result = run_program(given);
+  ASSERT_EQ(result.status, 0) << result.err;
+  const json results = json::parse(read_file(own_ / "given/results.json"));
+  EXPECT_EQ(results["command"], "study");
+  ASSERT_EQ(results["runs"].size(), 4u);
+  EXPECT_EQ(results["claims"].size(), 24u);
+  EXPECT_NE(result.out.find("undecided"), std::string::npos) << result.out;
+  const auto with = [&](std::vector<std::string> more) {
+    std::vector<std::string> line = given;
+    line.insert(line.end(), more.begin(), more.end());
+    return line;
+  };
+  expect_failure(with({"--preset", "smoke"}), 2, {"--models", "leave out"});
+  expect_failure({"study", "--models", "softmax=" + path("llama"), "-o", own("b")}, 2, {"--text"});
+  expect_failure({"study", "--models", "softmax=" + own("none"), "--text", path("text.txt"), "-o", own("b")}, 3,
+                 {"none"});
+  expect_failure({"study", "--models", path("llama"), "--text", path("text.txt"), "-o", own("b")}, 2, {"MEMBER=PATH"});
+}
+
 TEST_F(CliStudy, BadInput) {
   expect_failure({"study", "-o", own("a")}, 2, {"--preset smoke"});
   expect_failure(command("a", {"--preset", "smoke"}), 2, {"one of them"});

@@ -1,0 +1,142 @@
+#include "study/measure_model.h"
+
+#include <cstdlib>
+
+#include "base/check.h"
+
+namespace unchain::study {
+namespace {
+
+using nlohmann::ordered_json;
+
+ordered_json to_json(const std::optional<double>& value) {
+  return value ? ordered_json(*value) : ordered_json();
+}
+
+ordered_json to_json(const std::vector<std::optional<double>>& values) {
+  ordered_json list = ordered_json::array();
+  for (const auto& value : values) list.push_back(to_json(value));
+  return list;
+}
+
+ordered_json to_json(const std::vector<RankLoss>& losses) {
+  ordered_json list = ordered_json::array();
+  for (const RankLoss& loss : losses) {
+    list.push_back({{"fixed", loss.fixed},
+                    {"rank", loss.rank ? ordered_json(*loss.rank) : ordered_json()},
+                    {"loss_nats", rounded(loss.loss_nats)}});
+  }
+  return list;
+}
+
+ordered_json to_json(const analysis::LambdaCurve& curve) {
+  ordered_json out = {{"m", curve.m}, {"loss_nats", ordered_json::array()}, {"best_m", curve.best_m}};
+  for (const double loss : curve.loss) out["loss_nats"].push_back(rounded(loss));
+  out["best_loss_nats"] = rounded(curve.best_loss);
+  return out;
+}
+
+ordered_json to_json(const RunCurves& curves) {
+  ordered_json out = {
+      {"loss_nats", curves.loss_nats}, {"rank_of_a1", to_json(curves.positive)}, {"rank_of_a2", to_json(curves.noise)}};
+  if (!curves.lambda) return out;
+  out["lambda"] = to_json(curves.lambda->model);
+  for (const analysis::LayerCurves& layer : curves.lambda->layers) {
+    out["lambda_by_layer"].push_back(to_json(layer.layer_curve));
+    out["lambda_by_layer"].back()["layer"] = layer.layer;
+  }
+  return out;
+}
+
+}  // namespace
+
+double rounded(double value) {
+  return std::strtod(fmt::format("{:.8g}", value).c_str(), nullptr);
+}
+
+ordered_json to_json(const Measures& measures) {
+  ordered_json out = ordered_json::object();
+  for (const auto& [name, measured] : measures) {
+    auto windows = measured.windows;
+    for (auto& text : windows)
+      for (double& value : text) value = rounded(value);
+    out[name] = {{"value", to_json(measured.value)}, {"windows", windows}};
+  }
+  return out;
+}
+
+ordered_json to_json(const std::vector<HessianPoint>& points) {
+  const auto share = [](const analysis::HessianShare& of) {
+    return ordered_json{{"mean", of.mean}, {"error", of.error}};
+  };
+  const auto values = [](const std::vector<analysis::HessianValue>& ends) {
+    ordered_json list = ordered_json::array();
+    for (const analysis::HessianValue& end : ends)
+      list.push_back({{"value", rounded(end.value)}, {"residual", rounded(end.residual)}});
+    return list;
+  };
+  ordered_json list = ordered_json::array();
+  for (const HessianPoint& point : points) {
+    const analysis::HessianSpectrum& spectrum = point.spectrum;
+    list.push_back({{"step", point.step},
+                    {"negative_share", share(spectrum.negative_share)},
+                    {"zero_share", share(spectrum.zero_share)},
+                    {"negative_weight", share(spectrum.negative_weight)},
+                    {"zero_band", spectrum.zero_band},
+                    {"step_error", spectrum.step_error},
+                    {"lowest", values(spectrum.lowest)},
+                    {"highest", values(spectrum.highest)}});
+  }
+  return list;
+}
+
+// Rung by rung; of the last, which alone is asked in runs that count, attention is measured too.
+ordered_json ask_rungs(const MeasureInputs& in, const tokenizer::Tokenizer& tokenizer, model::Trainable* trainable,
+                       const std::vector<eval::NeedleOptions>& needle, Measures& measures) {
+  ordered_json rungs = ordered_json::array();
+  for (const eval::NeedleOptions& options : needle) {
+    const text::Haystack haystack;
+    const auto tasks = eval::plan_needles(tokenizer, haystack, options);
+    const eval::NeedleResult result = eval::ask_needles(in.model, tokenizer, options.form, tasks);
+    const auto interval = eval::wilson_interval(result.accuracy);
+    double attention = 0;
+    int64_t answers = 0;
+    ordered_json cells = ordered_json::array();
+    for (const eval::NeedleCell& cell : result.cells) {
+      cells.push_back(
+          {{"length", cell.length}, {"depth", cell.depth}, {"right", cell.first.right}, {"asked", cell.first.asked}});
+      for (const eval::NeedleSample& sample : cell.samples)
+        for (const eval::NeedleAnswer& answer : sample.answers) {
+          attention += eval::mean_attention(answer);
+          ++answers;
+        }
+    }
+    rungs.push_back({{"right", result.accuracy.right},
+                     {"asked", result.accuracy.asked},
+                     {"accuracy", result.accuracy.value()},
+                     {"low", interval.low},
+                     {"high", interval.high},
+                     {"chance", 1 / static_cast<double>(options.needles)},
+                     {"attention_on_answer", attention / static_cast<double>(answers)},
+                     {"cells", cells}});
+    if (needle.size() == 1) measure_needles(measures, trainable, in, tasks, result);
+  }
+  return rungs;
+}
+
+ordered_json measure_model(const MeasureInputs& in, model::Trainable* trainable, Measures& measures) {
+  measure_predictions(measures, in);
+  const LayerRanks ranks = measure_maps(measures, in);
+  const analysis::MeanMaps calibration = mean_maps(in);
+  measure_terms(measures, in, calibration);
+  if (trainable) measure_heads(measures, *trainable, in);
+  const LayerProfile profile = profile_layers(in);
+  return {{"layers",
+           {{"gain_nats", to_json(profile.gain)},
+            {"sensitivity_nats", to_json(profile.sensitivity)},
+            {"a1_rank", to_json(ranks.positive)},
+            {"a2_rank", to_json(ranks.noise)}}},
+          {"curves", to_json(measure_curves(in, calibration))}};
+}
+
+}  // namespace unchain::study

@@ -1,0 +1,83 @@
+#include "study/given.h"
+
+#include "study/judge.h"
+#include "study/observe.h"
+#include "support/temporary_folder.h"
+#include "support/tiny_model.h"
+
+namespace unchain::study {
+namespace {
+
+Claims shipped() {
+  return parse_claims(std::string(claims_text()), "study/claims.json");
+}
+
+TEST(Given, MembersAndRolesWithTheirModelsInOrder) {
+  const auto models = parse_given({"softmax=a,b", "diff=c,d,e", "variant=f", "wide=g"}, shipped());
+  ASSERT_EQ(models.size(), 7u);
+  const std::vector<std::tuple<std::string, std::string, int64_t>> expected = {
+      {"softmax", "a", 0}, {"softmax", "b", 1},      {"diff_v2", "c", 0}, {"diff_v2", "d", 1},
+      {"diff_v2", "e", 2}, {"lowrank_diff", "f", 0}, {"wide", "g", 0}};
+  for (size_t i = 0; i < models.size(); ++i)
+    EXPECT_EQ(std::tuple(models[i].member, models[i].path, models[i].seed), expected[i]);
+}
+
+TEST(Given, BadInput) {
+  const Claims claims = shipped();
+  const auto expect = [&](const std::vector<std::string>& models, std::initializer_list<std::string> parts) {
+    test::expect_error([&] { parse_given(models, claims); }, ErrorCode::usage, parts);
+  };
+  expect({"models/softmax"}, {"--models models/softmax", "MEMBER=PATH"});
+  expect({"=a"}, {"MEMBER=PATH"});
+  expect({"softmaks=a"}, {"no claim speaks of softmaks", "softmax"});
+  expect({"softmax=a,,b"}, {"empty path"});
+  expect({"softmax="}, {"empty path"});
+  expect({"diff=a", "diff_v2=b"}, {"diff_v2 stands twice", "diff_v2=A,B"});
+}
+
+// A softmax that can be trained here, and a variant that cannot: what needs gradients is missing there alone.
+TEST(Given, WhatIsMeasuredIsWhatClaimsAsk) {
+  const test::TemporaryFolder folder;
+  test::write_tiny_model(folder / "llama", {});
+  test::TinyModel variant{"gemma3", "gemma_like", false, {}};
+  variant.attention = "lowrank_diff";
+  test::write_tiny_model(folder / "variant", variant);
+  const Claims claims = shipped();
+  GivenOptions options;
+  for (int i = 0; i < 30; ++i) options.text += "The river meets the sea " + std::to_string(i) + " times, and stays.\n";
+  options.calibration = options.text;
+  options.window = 64;
+  options.keys = {2, 3, 4};
+  options.needle.form = text::NeedleForm::pair;
+  options.needle.lengths = {96};
+  options.needle.needles = 2;
+  options.needle.samples = 2;
+  std::vector<std::string> notes;
+  options.on_note = [&](const std::string& note) { notes.push_back(note); };
+  const auto results = measure_given(
+      parse_given({"softmax=" + (folder / "llama").string(), "variant=" + (folder / "variant").string()}, claims),
+      options);
+  ASSERT_EQ(results.size(), 4u);
+  ASSERT_EQ(notes.size(), 3u) << "each model is named, and the one without gradients";
+  EXPECT_NE(notes[2].find("gradients"), std::string::npos);
+  EXPECT_EQ(results[0]["track"], "language");
+  EXPECT_EQ(results[1]["track"], "retrieval");
+  EXPECT_EQ(results[1]["needle"][0]["asked"], 10);
+  EXPECT_EQ(results[2]["member"], "lowrank_diff");
+  const auto has = [&](int result, const char* name) { return results[result]["measures"].contains(name); };
+  for (const int language : {0, 2}) EXPECT_TRUE(has(language, "loss_nats") && has(language, "entropy_normalised"));
+  EXPECT_TRUE(has(0, "head_importance_gini") && !has(2, "head_importance_gini"));
+  EXPECT_TRUE(has(1, "attribution_key_share") && !has(3, "attribution_key_share"));
+  EXPECT_TRUE(has(1, "needle_key_mass") && has(3, "needle_key_mass"));
+  // One model a member decides nothing, and what takes training has no runs.
+  const auto judged = judge(claims, observe(claims, results));
+  for (const ClaimResult& claim : judged) {
+    EXPECT_NE(claim.verdict, Verdict::supported) << claim.claim.id;
+    EXPECT_NE(claim.verdict, Verdict::refuted) << claim.claim.id;
+    const bool takes_training = claim.claim.id == 11 || claim.claim.id == 23;
+    EXPECT_TRUE(!takes_training || claim.verdict == Verdict::missing) << claim.claim.id;
+  }
+}
+
+}  // namespace
+}  // namespace unchain::study
