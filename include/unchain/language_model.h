@@ -20,10 +20,12 @@ enum class Precision {
 };
 
 // The attention weights of one head: row i holds how query position i weighs the keys 0 … tokens − 1; those after i are
-// 0.
+// 0. Of a differential head, P = A1 − λ·A2, also the parts.
 struct AttentionMap {
   int64_t tokens = 0;
-  std::vector<float> weights;  // [tokens, tokens], row-major
+  std::vector<float> weights;          // P [tokens, tokens], row-major: what the values are multiplied by
+  std::vector<float> positive, noise;  // A1 and A2, likewise; empty without a noise term
+  std::vector<float> lambda;           // [tokens], one a query; empty without a noise term
 
   float at(int64_t query, int64_t key) const { return weights[static_cast<size_t>(query * tokens + key)]; }
 };
@@ -37,6 +39,9 @@ class LanguageModel {
 
   int64_t layers() const;
   int64_t heads() const;  // query heads a layer
+  // Heads of a layer that have a map: heads(), or half of them where a pair makes one map. Error: usage for a layer
+  // that the model has not.
+  int64_t maps(int64_t layer) const;
   int64_t vocabulary() const;
 
   // Token ids of a text, with the beginning-of-sequence token where the model adds one. Any bytes are accepted; those
@@ -55,6 +60,8 @@ class LanguageModel {
   // The map of one head, both counted from 0, when the model reads these ids. Errors as score(); usage for a layer or
   // head that the model has not.
   AttentionMap capture(const std::vector<int32_t>& ids, int64_t layer, int64_t head) const;
+  // The maps of all heads of a layer, from one reading.
+  std::vector<AttentionMap> capture(const std::vector<int32_t>& ids, int64_t layer) const;
 
  private:
   struct State;

@@ -1,6 +1,7 @@
 #include "unchain/language_model.h"
 
 #include <algorithm>
+#include <span>
 
 #include "attention/maps.h"
 #include "base/check.h"
@@ -11,21 +12,33 @@
 namespace unchain {
 namespace {
 
-// Copies one head's rows as they go by.
-class OneHead : public attention::Observer {
+// Copies the rows of some heads of one layer as they go by.
+class Copier : public attention::Observer {
  public:
-  OneHead(AttentionMap& map, int layer, int head) : map_(map), layer_(layer), head_(head) {}
+  Copier(std::span<AttentionMap> maps, int layer, int first_head)
+      : maps_(maps), layer_(layer), first_head_(first_head) {}
   bool wants(int layer) const override { return layer == layer_; }
   void on_maps(const attention::MapPanel& panel) override {
-    for (int64_t r = 0; r < panel.rows; ++r) {
-      const float* row = panel.positive_row(head_, r);
-      std::copy(row, row + panel.keys, map_.weights.begin() + (panel.first_row + r) * map_.tokens);
-    }
+    for (int64_t r = 0; r < panel.rows; ++r)
+      for (size_t m = 0; m < maps_.size(); ++m) copy(panel, first_head_ + static_cast<int>(m), r, maps_[m]);
   }
 
  private:
-  AttentionMap& map_;
-  int layer_, head_;
+  static void copy(const attention::MapPanel& panel, int head, int64_t r, AttentionMap& map) {
+    const size_t whole = map.weights.size();
+    const int64_t row = panel.first_row + r, start = row * map.tokens;
+    panel.signed_row(head, r, map.weights.data() + start);
+    if (panel.noise == nullptr) return;
+    map.positive.resize(whole);
+    map.noise.resize(whole);
+    map.lambda.resize(static_cast<size_t>(map.tokens));
+    std::copy_n(panel.positive_row(head, r), panel.keys, map.positive.begin() + start);
+    std::copy_n(panel.noise_row(head, r), panel.keys, map.noise.begin() + start);
+    map.lambda[static_cast<size_t>(row)] = panel.lambda[head * panel.rows + r];
+  }
+
+  std::span<AttentionMap> maps_;
+  int layer_, first_head_;
 };
 
 }  // namespace
@@ -40,6 +53,20 @@ struct LanguageModel::State {
     model::Context context(model, static_cast<int64_t>(ids.size()));
     context.extend(ids, keep, taps);
     return context;
+  }
+
+  // Maps of heads first_head … first_head + count − 1.
+  std::vector<AttentionMap> maps(const std::vector<int32_t>& ids, int64_t layer, int64_t first_head,
+                                 int64_t count) const {
+    std::vector<AttentionMap> maps(static_cast<size_t>(count));
+    for (AttentionMap& map : maps) {
+      map.tokens = static_cast<int64_t>(ids.size());
+      map.weights.assign(ids.size() * ids.size(), 0.0f);
+    }
+    Copier observer(maps, static_cast<int>(layer), static_cast<int>(first_head));
+    const attention::Taps taps{{&observer}, {}};
+    read(ids, -1, &taps);
+    return maps;
   }
 };
 
@@ -61,6 +88,12 @@ int64_t LanguageModel::layers() const {
 }
 int64_t LanguageModel::heads() const {
   return state_->model->config.heads;
+}
+int64_t LanguageModel::maps(int64_t layer) const {
+  if (layer < 0 || layer >= layers()) fail(ErrorCode::usage, "layer {}: the model has 0 to {}", layer, layers() - 1);
+  const model::Config& config = state_->model->config;
+  const attention::AttentionConfig attention = attention::at_layer(config.attention, layer, layers());
+  return attention::shape_of(attention, config.heads, config.kv_heads, config.head_dim).outputs();
 }
 int64_t LanguageModel::vocabulary() const {
   return state_->model->config.vocabulary;
@@ -96,15 +129,12 @@ std::vector<float> LanguageModel::next_logits(const std::vector<int32_t>& ids) c
 }
 
 AttentionMap LanguageModel::capture(const std::vector<int32_t>& ids, int64_t layer, int64_t head) const {
-  if (layer < 0 || layer >= layers()) fail(ErrorCode::usage, "layer {}: the model has 0 to {}", layer, layers() - 1);
-  if (head < 0 || head >= heads()) fail(ErrorCode::usage, "head {}: the model has 0 to {}", head, heads() - 1);
-  AttentionMap map;
-  map.tokens = static_cast<int64_t>(ids.size());
-  map.weights.assign(static_cast<size_t>(map.tokens * map.tokens), 0.0f);
-  OneHead observer(map, static_cast<int>(layer), static_cast<int>(head));
-  const attention::Taps taps{{&observer}, {}};
-  state_->read(ids, -1, &taps);
-  return map;
+  const int64_t count = maps(layer);
+  if (head < 0 || head >= count) fail(ErrorCode::usage, "head {}: layer {} has 0 to {}", head, layer, count - 1);
+  return std::move(state_->maps(ids, layer, head, 1).front());
+}
+std::vector<AttentionMap> LanguageModel::capture(const std::vector<int32_t>& ids, int64_t layer) const {
+  return state_->maps(ids, layer, 0, maps(layer));
 }
 
 const char* version() noexcept {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "support/family_model.h"
 #include "support/temporary_folder.h"
 #include "support/tiny_model.h"
 
@@ -81,6 +82,57 @@ TEST_F(LibraryModel, MapsAreCausalAndSumToOne) {
       EXPECT_NEAR(sum, 1, 1e-5);
     }
   }
+}
+
+// diff_v1 pairs its heads: half as many maps as heads; its second layer is softmax.
+TEST(LibraryDifference, MapsHaveParts) {
+  TemporaryFolder folder;
+  write_tiny_model(folder / "base", {});
+  model::Config config = family_config("diff_v1");
+  config.vocabulary = 700;
+  config.attention.last_layer = 0;
+  model::Trainable weights(config, DType::f32, 1);
+  stir(weights);
+  write_folder(folder / "m", weights);
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json"}) {
+    if (std::filesystem::exists(folder / "base" / name))
+      std::filesystem::copy_file(folder / "base" / name, folder / "m" / name);
+  }
+  const LanguageModel model = LanguageModel::load((folder / "m").string(), Precision::f32);
+  EXPECT_EQ(model.heads(), 8);
+  EXPECT_EQ(model.maps(0), 4);
+  EXPECT_EQ(model.maps(1), 8);
+  std::vector<int32_t> ids(20);
+  std::iota(ids.begin(), ids.end(), 30);
+  const auto maps = model.capture(ids, 0);
+  ASSERT_EQ(maps.size(), 4u);
+  for (size_t h = 0; h < maps.size(); ++h) {
+    const AttentionMap& map = maps[h];
+    ASSERT_EQ(map.weights.size(), 400u);
+    ASSERT_EQ(map.positive.size(), 400u);
+    ASSERT_EQ(map.noise.size(), 400u);
+    ASSERT_EQ(map.lambda.size(), 20u);
+    EXPECT_EQ(model.capture(ids, 0, static_cast<int64_t>(h)).weights, map.weights);
+    for (size_t i = 0; i < 20; ++i) {
+      double sum = 0, sum1 = 0, sum2 = 0;
+      for (size_t j = 0; j < 20; ++j) {
+        const size_t at = i * 20 + j;
+        EXPECT_NEAR(map.weights[at], map.positive[at] - map.lambda[i] * map.noise[at], 1e-6);
+        sum += static_cast<double>(map.weights[at]);
+        sum1 += static_cast<double>(map.positive[at]);
+        sum2 += static_cast<double>(map.noise[at]);
+      }
+      EXPECT_NEAR(sum1, 1, 1e-5);
+      EXPECT_NEAR(sum2, 1, 1e-5);
+      EXPECT_NEAR(sum, 1 - static_cast<double>(map.lambda[i]), 1e-5);
+      EXPECT_NE(map.lambda[i], 0.0f);
+    }
+  }
+  EXPECT_NE(maps[0].weights, maps[3].weights);
+  const AttentionMap softmax = model.capture(ids, 1, 7);
+  EXPECT_TRUE(softmax.positive.empty() && softmax.noise.empty() && softmax.lambda.empty());
+  expect_error([&] { model.capture(ids, 0, 4); }, ErrorCode::usage, {"head 4", "layer 0"});
+  expect_error([&] { model.capture(ids, 2); }, ErrorCode::usage, {"layer 2"});
 }
 
 TEST_F(LibraryModel, CopiesOutliveTheOriginal) {
