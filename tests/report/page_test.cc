@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -12,6 +10,7 @@
 
 #include "base/file.h"
 #include "report/browser.h"
+#include "report/page_fixture.h"
 #include "support/synthetic_report.h"
 #include "unchain/error.h"
 
@@ -19,22 +18,6 @@ namespace unchain::report {
 namespace {
 
 using nlohmann::json;
-
-class PageTest : public testing::Test {
- protected:
-  void SetUp() override {
-    folder_ =
-        std::filesystem::path(testing::TempDir()) /
-        fmt::format("unchain_page_{}_{}", getpid(), testing::UnitTest::GetInstance()->current_test_info()->name());
-    std::filesystem::create_directories(folder_);
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-  std::filesystem::path write(const Synthetic& data, const PageOptions& options = {}) {
-    write_page(folder_ / "report.html", data.results, data.extras, options);
-    return folder_ / "report.html";
-  }
-  std::filesystem::path folder_;
-};
 
 using Page = PageTest;
 
@@ -107,56 +90,6 @@ TEST_F(Page, FindsPlotlyInShareFolders) {
     setenv("UNCHAIN_SHARE", kept.c_str(), 1);
   }
 }
-
-// What follows opens the page. Without a browser or Plotly it is skipped, in CI it fails.
-class SlowPageInBrowser : public PageTest {
- protected:
-  void SetUp() override {
-    PageTest::SetUp();
-    options_.plotly = find_test_plotly();
-    const std::string missing = find_chromium().empty()   ? "no chromium is installed"
-                                : options_.plotly.empty() ? "no plotly.min.js (tools/setup fetches it)"
-                                                          : "";
-    if (missing.empty()) return;
-    const char* ci = std::getenv("CI");
-    if (ci != nullptr && std::string(ci) == "true") FAIL() << missing;
-    GTEST_SKIP() << missing;
-  }
-  // What any page must be, whatever it shows.
-  static void expect_sound(const json& seen, size_t pictures, size_t controls = 20) {
-    ASSERT_TRUE(seen.contains("data")) << seen.dump();
-    EXPECT_EQ(seen["data"].value("ready", ""), "yes");
-    EXPECT_EQ(seen["data"].value("errors", "?"), "");
-    EXPECT_EQ(seen["data"].value("overflow", "?"), "no");
-    EXPECT_LE(seen["scroll_width"].get<int>(), seen["inner_width"].get<int>());
-    EXPECT_EQ(seen["pictures"].size(), pictures);
-    for (const auto& [id, picture] : seen["pictures"].items()) {
-      EXPECT_GE(picture["drawn"].get<size_t>(), picture["traces"].size()) << id;
-      EXPECT_GT(picture["label"].get<std::string>().size(), 20u) << id;
-      EXPECT_GT(picture["sentence"].get<std::string>().size(), 20u) << id;
-      for (const char* wrong : {"NaN", "undefined", "null", "Infinity", "[object"}) {
-        EXPECT_EQ(picture["sentence"].get<std::string>().find(wrong), std::string::npos)
-            << id << ": " << picture["sentence"];
-      }
-    }
-    EXPECT_GT(seen["controls"].size(), controls);
-    for (const json& control : seen["controls"]) {
-      EXPECT_TRUE(control["reachable"].get<bool>()) << control;
-      EXPECT_NE(control["name"], "") << control;
-    }
-    EXPECT_EQ(seen["lang"], "en");
-    EXPECT_EQ(seen["requests"], json::array());
-    EXPECT_EQ(seen["foreign"], 0);
-    int level = 0;
-    for (const json& heading : seen["headings"]) {
-      EXPECT_LE(heading.get<int>(), level + 1);
-      level = heading;
-    }
-  }
-  PageOptions options_;
-};
-
-constexpr const char* kOpenAll = "for (const d of doc.querySelectorAll('details')) d.open = true; await pause(300);";
 
 TEST_F(SlowPageInBrowser, DrawsEveryPictureOfARealisticModel) {
   const Synthetic data = synthetic(30, 9, 48);
@@ -472,113 +405,6 @@ TEST_F(SlowPageInBrowser, DrawsNeedleResultsOfOneSampleOrNone) {
     ASSERT_TRUE(empty.contains("data")) << empty;
     EXPECT_EQ(empty["data"].value("errors", "?"), "") << results;
     EXPECT_EQ(empty["missing"].size(), 3u) << results;
-  }
-}
-
-// A study of two members and two seeds with three claims, one of two parts and one without runs.
-json study_results() {
-  const auto part = [](const char* direction, const json& threshold, const json& mean, const char* verdict) {
-    return json{{"measure", "loss_nats"},
-                {"comparison", "difference"},
-                {"of", "diff_v2"},
-                {"against", "softmax"},
-                {"reference", nullptr},
-                {"track", "language"},
-                {"size", "s"},
-                {"direction", direction},
-                {"threshold", threshold},
-                {"mean", mean},
-                {"low", mean.is_null() ? json() : json(mean.get<double>() - 0.5)},
-                {"high", mean.is_null() ? json() : json(mean.get<double>() + 0.25)},
-                {"floor", mean.is_null() ? json() : json(0.125)},
-                {"detectable", 0.3},
-                {"effect", nullptr},
-                {"seeds", 2},
-                {"verdict", verdict ? json(verdict) : json()},
-                {"note", ""}};
-  };
-  json results = {{"schema", 1},
-                  {"command", "study"},
-                  {"version", "0"},
-                  {"settings", {{"description", "studies/mine.json"}}},
-                  {"claims", json::array()},
-                  {"runs", json::array()}};
-  const auto claim = [&](int id, const json& verdict, const json& parts) {
-    results["claims"].push_back({{"id", id},
-                                 {"source", "seed"},
-                                 {"statement", "A <b>bold</b> claim."},
-                                 {"verdict", verdict},
-                                 {"note", "Not \"all\"."},
-                                 {"parts", parts}});
-  };
-  claim(1, "supported", {part("below", 0, -1, "supported"), part("inside", {2, 5}, 3, "undecided")});
-  claim(2, "refuted", json::array({part("above", 0, -1, "refuted")}));
-  claim(3, nullptr, json::array({part("above", 0, nullptr, nullptr)}));
-  for (int seed = 0; seed < 2; ++seed) {
-    for (const char* member : {"softmax", "diff_v2"}) {
-      const double loss = 3 + seed + (member[0] == 's' ? 0.5 : 0);
-      results["runs"].push_back(
-          {{"track", "language"},
-           {"size", "s"},
-           {"member", member},
-           {"seed", seed},
-           {"pilot", false},
-           {"parameters", 100},
-           {"perplexity", 20 + loss},
-           {"needle", {{{"asked", 8}, {"right", 4}, {"accuracy", 0.5}, {"low", 0.2}, {"high", 0.8}, {"chance", 0.25}}}},
-           {"measures", {{"loss_nats", {{"value", loss}}}, {"negative_mass", {{"value", 0.1 * seed}}}}},
-           {"curve", {{{"tokens", 100}, {"text_loss_nats", 5}}, {{"tokens", 200}, {"text_loss_nats", loss + 0.1}}}}});
-    }
-  }
-  results["runs"].push_back(
-      {{"track", "language"}, {"size", "s"}, {"member", "sink"}, {"seed", 0}, {"pilot", false}, {"failed", "NaN"}});
-  return results;
-}
-
-TEST_F(SlowPageInBrowser, DrawsAStudy) {
-  const json results = study_results();
-  const std::string other = std::string(kOpenAll) + R"(
-    const choose = doc.getElementById("measures-measure");
-    choose.value = "negative_mass";
-    choose.dispatchEvent(new win.Event("change"));
-    await pause(300);)";
-  for (const int width : {360, 1200}) {
-    const json seen = look_at(write({results, {}}, options_), width, width == 360 ? kOpenAll : other);
-    expect_sound(seen, 4, 10);
-    const std::string text = seen["text"];
-    EXPECT_NE(text.find("Study: mine.json"), std::string::npos);
-    EXPECT_NE(text.find("Of 3 claims: 1 supported, 1 refuted, 1 not measured."), std::string::npos);
-    EXPECT_NE(text.find("4 trained models · 2 members · 2 seeds · 1 failed"), std::string::npos);
-    // Estimates on their claimed side are right of the middle: 1 below 0, 3 inside [2, 5] by 1, −1 where above 0 is
-    // claimed, none.
-    const json& dots = seen["pictures"]["claims"]["traces"].back();
-    ASSERT_EQ(dots["x"].size(), 4u);
-    EXPECT_NEAR(dots["x"][0].get<double>(), 1 / 1.5, 1e-12);
-    EXPECT_NEAR(dots["x"][1].get<double>(), 1 / 1.25, 1e-12);
-    EXPECT_NEAR(dots["x"][2].get<double>(), -1 / 1.5, 1e-12);
-    EXPECT_TRUE(dots["x"][3].is_null());
-    EXPECT_EQ(seen["tables"]["claims"].size(), 5u);
-    EXPECT_EQ(seen["tables"]["claims"][1][2], "A <b>bold</b> claim.");
-    EXPECT_EQ(seen["tables"]["claims"][4][3], "not measured");
-    // Any measure: a dot a run, the mean of the seeds.
-    const json& measure = seen["pictures"]["measures"]["traces"];
-    const bool loss = width == 360;
-    EXPECT_EQ(measure[0]["y"], loss ? json({3.5, 3.0, 4.5, 4.0}) : json({0.0, 0.0, 0.1, 0.1}));
-    EXPECT_EQ(measure[1]["y"], loss ? json({4.0, 3.5}) : json({0.05, 0.05}));
-    EXPECT_EQ(seen["tables"]["measures"].size(), 5u);
-    EXPECT_EQ(seen["pictures"]["needles"]["traces"][2]["y"], json({0.25, 0.25}));
-    const json& curves = seen["pictures"]["curves"]["traces"];
-    ASSERT_EQ(curves.size(), 2u);
-    EXPECT_EQ(curves[0]["name"], "softmax");
-    EXPECT_EQ(curves[0]["y"], json({5.0, 4.1}));
-    EXPECT_EQ(seen["tables"]["curves"].size(), 5u);
-  }
-  for (const json& bad :
-       {json{{"command", "study"}}, json{{"command", "study"}, {"claims", {1}}, {"runs", {nullptr}}}}) {
-    const json empty = look_at(write({bad, {}}, options_), 360);
-    ASSERT_TRUE(empty.contains("data")) << empty;
-    EXPECT_EQ(empty["data"].value("errors", "?"), "") << bad;
-    EXPECT_EQ(empty["missing"].size(), 4u) << bad;
   }
 }
 
