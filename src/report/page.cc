@@ -112,6 +112,18 @@ bool shrink(json& extras) {
   return true;
 }
 
+// The results as the page needs them: a study's measures window by window serve its judge alone, and are most of it.
+json shown_results(json results) {
+  const auto runs = results.find("runs");
+  if (runs == results.end() || !runs->is_array()) return results;
+  for (json& run : *runs) {
+    if (!run.is_object() || !run.contains("measures") || !run["measures"].is_object()) continue;
+    for (json& measure : run["measures"])
+      if (measure.is_object()) measure.erase("windows");
+  }
+  return results;
+}
+
 // What differs between the pages of the commands.
 struct Kind {
   std::string_view command, title, alone, intervals;  // `alone`: the title without a name
@@ -173,21 +185,26 @@ void write_page(const std::filesystem::path& html, const json& results, const js
   const Kind& kind = known == std::end(kKinds) ? kAnalysis : **known;
   const std::string title = escape_html(make_title(kind, results, options.title));
   const std::string plotly = pack_plotly(options.plotly);
+  const json shown = shown_results(results);
   json kept = extras.is_object() ? extras : json::object();
   while (true) {
-    const std::string data = pack({{"results", results}, {"extras", kept}});
+    const std::string data = pack({{"results", shown}, {"extras", kept}});
     const std::string page = fill(files::kPageHtml, {{"title", title},
                                                      {"command", kind.command},
                                                      {"intervals", kind.intervals},
                                                      {"style", files::kPageCss},
                                                      {"data", data},
                                                      {"plotly", plotly},
+                                                     {"claims_page", &kind == &kStudy ? files::kClaimsMd : ""},
                                                      {"measures", files::kMeasuresJs},
                                                      {"theme", files::kThemeJs},
                                                      {"figures", files::kFiguresJs},
                                                      {"maps", files::kMapsJs},
                                                      {"needle", files::kNeedleJs},
                                                      {"study", files::kStudyJs},
+                                                     {"study_curves", files::kStudyCurvesJs},
+                                                     {"study_layers", files::kStudyLayersJs},
+                                                     {"study_page", files::kStudyPageJs},
                                                      {"compare", files::kCompareJs},
                                                      {"page", files::kPageJs}});
     if (page.size() < kPageLimit) return write_text(html, page);

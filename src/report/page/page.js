@@ -45,11 +45,18 @@ function csv({columns, rows}) {
   return [columns, ...rows].map((row) => row.map(cell).join(",") + "\r\n").join("");
 }
 
-function tableElement({name, columns, rows, note = "", most = 20000}) {
+// In the column `links` ids of pictures become links; follow(id, row) may do more than go there.
+function tableElement({name, columns, rows, note = "", most = 20000, links, follow}) {
+  const linked = columns.indexOf(links);
+  const linksTo = (ids, row) => ids.split(" ").flatMap((id) => {
+    const link = el("a", {href: `#${id}`}, id);
+    link.addEventListener("click", () => follow?.(id, row));
+    return [link, " "];
+  });
   const isText = (x) => typeof x === "string";
   const show = (x) => (typeof x === "number" ? (Number.isInteger(x) && Math.abs(x) < 1e9 ? String(x) : formatNumber(x)) : x ?? "–");
-  const cell = (x) => el("td", isText(x) ? {class: "text"} : {}, show(x));
-  const body = el("tbody", {}, ...rows.slice(0, most).map((row) => el("tr", {}, ...row.map(cell))));
+  const cell = (x, row, column) => el("td", isText(x) ? {class: "text"} : {}, ...(column === linked ? linksTo(x, row) : [show(x)]));
+  const body = el("tbody", {}, ...rows.slice(0, most).map((row, r) => el("tr", {}, ...row.map((x, c) => cell(x, r, c)))));
   const head = el("thead", {}, el("tr", {}, ...columns.map((c, i) => el("th", {scope: "col", ...(isText(rows[0]?.[i]) ? {class: "text"} : {})}, c))));
   const caption = `${name}: ${rows.length} rows` + (rows.length > most ? `, the first ${most} shown; the CSV has all` : "") + (note ? `; ${note}` : "");
   return el("div", {class: "scroll", tabindex: "0", role: "region", "aria-label": `Table ${name}`}, el("table", {}, el("caption", {}, caption), head, body));
@@ -72,9 +79,25 @@ function tableDetails(open) {
   }};
 }
 
-function definitions(keys, about) {
+// From a picture to the claims that it bears on, each with its verdict; from the claims to the first picture of each.
+function claimLinks(picture, report) {
+  const all = picture === kStudyClaims;
+  const claims = studyClaims(report).filter(({id}) => all || picture.claims?.includes(id));
+  if (!claims.length) return null;
+  const link = (claim) => {
+    const [to, text] = all ? [picturesOf(claim)[0], ""] : ["claims", claim.verdict === null ? "" : ` (${verdictText(claim.verdict)})`];
+    const element = el("a", {href: `#${to}`, title: String(claim.statement)}, `${claim.id}${text}`);
+    element.addEventListener("click", () => followClaim(report, to, claim.parts[0]));
+    return element;
+  };
+  const what = all ? "Pictures of" : "Bears on";
+  return el("p", {class: "bears"}, `${what} claim${claims.length > 1 ? "s" : ""} `, ...claims.flatMap((claim, i) => (i ? [", ", link(claim)] : [link(claim)])), ".");
+}
+
+function definitions(keys, about, terms = []) {
   const entries = [...new Set(keys)].filter((key) => typeof key === "string").map((key) => [key, measureOf(key)]);
   return [el("summary", {}, "How to read it, and definitions"), el("p", {}, about),
+    ...terms.map(([name, text]) => el("p", {}, el("strong", {}, `${name}. `), el("span", {class: "formula"}, text))),
     ...entries.map(([key, {name, text}]) => el("p", {}, el("strong", {}, `${name}. `), el("span", {class: "formula"}, text), ` Key in results.json: ${key}.`))];
 }
 
@@ -111,7 +134,7 @@ function fullLayout(layout) {
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: {family: getComputedStyle(document.body).fontFamily, size: 12.5, color: colors.ink},
     margin: {l: 48, r: 12, t: 14, b: 46}, legend: {orientation: "h", x: 0, y: 1.02, yanchor: "bottom"}, dragmode: false, hovermode: "closest",
     hoverlabel: {bgcolor: colors.card, bordercolor: colors.soft, font: {color: colors.ink}, align: "left"},
-    ...layout, xaxis: {...axis, ...layout.xaxis}, yaxis: {...axis, ...layout.yaxis},
+    ...layout, xaxis: {...axis, ...layout.xaxis}, yaxis: {...axis, ...layout.yaxis}, ...(layout.yaxis2 ? {yaxis2: {...axis, ...layout.yaxis2}} : {}),
   };
 }
 
@@ -128,7 +151,7 @@ class View {
     Object.assign(this.state, picture.start?.(report));
     const title = `${picture.id}-title`;
     this.element = el("section", {class: "picture", id: picture.id, "aria-labelledby": title},
-      el("div", {}, el("h2", {id: title}, picture.title), this.sentence,
+      el("div", {}, el("h2", {id: title}, picture.title), this.sentence, claimLinks(picture, report),
         el("div", {class: "controls"}, ...controls.map((control) => controlElement(this, control))), this.about),
       this.plot, this.table.details);
   }
@@ -144,7 +167,7 @@ class View {
     const drawn = picture.draw(report, state, width);
     for (const [id, input] of Object.entries(this.inputs)) input.value = state[id] ?? "";
     this.sentence.textContent = drawn.missing ? `Left out: ${drawn.missing}` : drawn.sentence;
-    this.about.replaceChildren(...definitions(picture.keys(state, report), picture.about));
+    this.about.replaceChildren(...definitions(picture.keys(state, report), picture.about, typeof picture.terms === "function" ? picture.terms(state) : picture.terms));
     this.table.fill(drawn.missing ? null : drawn.table);
     const hide = Boolean(drawn.missing) || !window.Plotly;
     this.plot.hidden = hide;
@@ -208,12 +231,12 @@ function fillHead(page, report) {
   document.getElementById("summary").append(...(lines.length ? lines : [page.empty]).map((line) => el("li", {}, line)));
 }
 
-function fillFigures({figures: {title, open, table: tableOf, sentence, keys}}, report) {
+function fillFigures({figures: {title, open, table: tableOf, sentence, keys, terms}}, report) {
   const table = tableDetails(false);
   table.details.firstChild.textContent = open;
   const figures = tableOf(report);
   table.fill(figures);
-  const about = el("details", {}, el("summary", {}, "All definitions"), ...definitions(keys(report), "").slice(2));
+  const about = el("details", {}, el("summary", {}, "All definitions"), ...definitions(keys(report), "", terms?.(report)).slice(2));
   return el("section", {class: "picture", id: "figures", "aria-labelledby": "figures-title"},
     el("div", {}, el("h2", {id: "figures-title"}, title), el("p", {class: "sentence"}, sentence(figures)), about), table.details);
 }
@@ -257,8 +280,8 @@ async function start() {
   intervalUnit = page.unit;
   fillHead(page, report);
   views = page.sections.map((picture) => new View(report, picture));
-  document.getElementById("content").append(...views.map((view) => view.element), fillFigures(page, report));
-  document.getElementById("contents").append(...[...page.sections, {id: "figures", title: page.figures.title}].map(({id, title}) => el("li", {}, el("a", {href: `#${id}`}, title))));
+  document.getElementById("content").append(...views.map((view) => view.element), ...(page.limits ? [limitsSection(report, page)] : []), fillFigures(page, report));
+  document.getElementById("contents").append(...[...page.sections, ...(page.limits ? [page.limits] : []), {id: "figures", title: page.figures.title}].map(({id, title}) => el("li", {}, el("a", {href: `#${id}`}, title))));
   setUpTheme(drawAll);
   await drawAll();
   let timer = 0;

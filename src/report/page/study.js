@@ -1,9 +1,13 @@
 "use strict";
-// The pictures of a study: claims with their verdicts, any measure by member, losses on the way, needles.
+// The pictures of a study that show one number a run, and the claims with their verdicts. What is pooled over seeds, by
+// rank, layer or step, is in study_curves.js and study_layers.js; the page they make up in study_page.js. A picture of a
+// study has besides (figures.js): `claims`, the numbers of those it bears on, and `terms`, [word, what it means].
 
-const studyRuns = (report) => (Array.isArray(report.results.runs) ? report.results.runs : []).filter((run) => run && !run.pilot && !run.failed && typeof run.member === "string");
-const studyClaims = (report) => (Array.isArray(report.results.claims) ? report.results.claims : []).filter((claim) => claim && Array.isArray(claim.parts));
+const listOf = (value) => (Array.isArray(value) ? value : []);
+const studyRuns = (report) => listOf(report.results.runs).filter((run) => run && !run.pilot && !run.failed && typeof run.member === "string");
+const studyClaims = (report) => listOf(report.results.claims).filter((claim) => claim && Array.isArray(claim.parts));
 const distinct = (values) => [...new Set(values)];
+const membersOf = (runs) => distinct(runs.map((run) => run.member));
 const groupOf = (run) => `${run.track}, ${run.size}`;
 const kVerdicts = {supported: "supported", refuted: "refuted", undecided: "undecided", identity: "true by algebra", not_applicable: "not applicable", null: "not measured"};
 const verdictText = (verdict) => kVerdicts[verdict] ?? String(verdict);
@@ -22,6 +26,16 @@ function claimParts(report) {
   }));
 }
 
+// The pictures that bear on a claim; any of its numbers can be seen by member.
+const picturesOf = (claim) => [...kStudyPage.sections.filter((picture) => picture.claims?.includes(claim.id)).map(({id}) => id), "measures"];
+
+// Shows the number that a part is judged by, in the picture that can show any.
+function followClaim(report, id, part) {
+  const view = views.find(({picture}) => picture === kStudyMeasures);
+  const [group, measure] = [`${part.track}, ${part.size}`, part.measure];
+  if (id === "measures" && part && runsOf(report, group).length && runMeasures(report).includes(measure)) view.set({group, measure}).catch(note);
+}
+
 const thresholdText = (threshold) => (Array.isArray(threshold) ? threshold.map((x) => formatNumber(x)).join(" to ") : formatNumber(threshold));
 
 function countVerdicts(claims) {
@@ -36,7 +50,7 @@ function claimsSentence(report) {
 
 // Members in the order of the runs, a colour and a dash each.
 function memberStyle(report, member) {
-  const members = distinct(studyRuns(report).map((run) => run.member));
+  const members = membersOf(studyRuns(report));
   const place = Math.max(0, members.indexOf(member));
   const {series} = theme();
   return {color: series[place % series.length], dash: ["solid", "dash", "dot", "dashdot"][Math.floor(place / series.length) % 4]};
@@ -45,7 +59,7 @@ function memberStyle(report, member) {
 const kStudyClaims = {
   id: "claims",
   title: "What is claimed, and what we measure",
-  about: "A line a claim, or a part of one. The dot is the estimate, the bar its 95 % interval over seeds, the light band the noise floor; right of the line in the middle is the claimed side of the threshold. Each line has its own scale, so that lengths can be compared within a line alone: the table has the numbers. A claim is supported if the whole bar lies on the claimed side and the dot beyond the floor, refuted if the same holds on the other side.",
+  about: "A line a claim, or a part of one. The dot is the estimate, the bar its 95 % interval over seeds, the light band the noise floor; right of the line in the middle is the claimed side of the threshold. Each line has its own scale, so that lengths can be compared within a line alone: the table has the numbers, and links to the pictures of each claim. A claim is supported if the whole bar lies on the claimed side and the dot beyond the floor, refuted if the same holds on the other side.",
   keys: () => [],
   controls: () => [],
   draw(report, state, width) {
@@ -72,28 +86,78 @@ const kStudyClaims = {
         },
       ],
       layout: {
-        xaxis: {title: {text: "other side of the threshold ← → claimed side"}, range: [-1.1, 1.1], zeroline: true, zerolinecolor: colors.ink, showticklabels: false, showgrid: false},
+        xaxis: {title: {text: width < 520 ? "other side ← → claimed side" : "other side of the threshold ← → claimed side"}, range: [-1.1, 1.1], zeroline: true, zerolinecolor: colors.ink, showticklabels: false, showgrid: false},
         yaxis: {range: [shown.length - 0.4, -0.6], tickmode: "array", tickvals: rows, ticktext: shown.map(({name, verdict}) => (width < 520 ? name : `${name} ${verdictText(verdict)}`)), showgrid: false},
       },
       height: 90 + 24 * shown.length,
       sentence: claimsSentence(report),
       label: `Estimates of ${countText(shown.length, "part")} of claims beside their thresholds`,
       table: {
-        name: "claims", columns: ["claim", "source", "statement", "verdict", "part", "measure", "comparison", "of", "against", "reference", "track", "size", "side", "threshold", "estimate", "low", "high", "floor", "detectable", "claimed effect", "seeds", "verdict of the part", "note"],
-        rows: parts.map(({claim, part, name}) => [claim.id, claim.source, claim.statement, verdictText(claim.verdict), name, part.measure, part.comparison, part.of, part.against ?? null, part.reference ?? null, part.track, part.size ?? null, part.direction,
+        name: "claims", links: "pictures", follow: (id, row) => followClaim(report, id, parts[row].part), columns: ["claim", "source", "statement", "verdict", "pictures", "part", "measure", "comparison", "of", "against", "reference", "track", "size", "side", "threshold", "estimate", "low", "high", "floor", "detectable", "claimed effect", "seeds", "verdict of the part", "note"],
+        rows: parts.map(({claim, part, name}) => [claim.id, claim.source, claim.statement, verdictText(claim.verdict), picturesOf(claim).join(" "), name, part.measure, part.comparison, part.of, part.against ?? null, part.reference ?? null, part.track, part.size ?? null, part.direction,
           Array.isArray(part.threshold) ? thresholdText(part.threshold) : part.threshold, part.mean, part.low, part.high, part.floor, part.detectable, part.effect, part.seeds, verdictText(part.verdict), [part.note, claim.note].filter(Boolean).join(" ")]),
       },
     };
   },
 };
 
-const groupOptions = (report) => distinct(studyRuns(report).map(groupOf)).map((group) => ({value: group, text: group}));
+// What can be chosen: track and size, and member, of the runs that have something to show.
+const optionsOf = (values) => distinct(values).map((value) => ({value, text: value}));
+const groupControl = (report, has = () => true) => ({id: "group", label: "Models", options: optionsOf(studyRuns(report).filter(has).map(groupOf))});
+
+// The member that the first claim is of comes first.
+function memberOptions(report, has) {
+  const judged = studyClaims(report)[0]?.parts[0]?.of;
+  const members = membersOf(studyRuns(report).filter(has));
+  return optionsOf([...members.filter((member) => member === judged), ...members]);
+}
+
+const runsOf = (report, group) => studyRuns(report).filter((run) => groupOf(run) === group);
+
+// The mean over runs of a number that they have, with the least and the most of them.
+function overSeeds(runs, value) {
+  const known = runs.map(value).filter(Number.isFinite);
+  return {mean: mean(known), low: known.length ? Math.min(...known) : null, high: known.length ? Math.max(...known) : null, seeds: known.length};
+}
+
+const kSeedColumns = ["mean", "least", "most", "seeds"];
+const seedCells = (point) => [point.mean, point.low, point.high, point.seeds];
+
+function seedsText(point, unit = "number") {
+  const text = formatValue(point.mean, unit);
+  return point.seeds > 1 ? `${text} (${formatValue(point.low, unit)} to ${formatValue(point.high, unit)} over ${point.seeds} seeds)` : text;
+}
+
+// How far a line's points stand beside their place, so that the bars of several can be told apart.
+const besides = (line, lines) => 0.3 * ((line + 0.5) / lines - 0.5);
+
+// A line through the means, with what the seeds span: bars, or a band where points stand close. `place(i)` names a point.
+function seedLine({x, points, name, color, dash = "solid", width = 2, unit, place, spread = true, ...extra}) {
+  const close = x.length > 12;
+  const several = spread && points.some(({seeds}) => seeds > 1);
+  const known = points.flatMap(({mean: middle, low, high}, i) => (middle === null ? [] : [{x: x[i], low, high}]));
+  const band = {
+    type: "scatter", mode: "lines", x: [...known, ...known.toReversed()].map((point) => point.x), y: [...known.map(({high}) => high), ...[...known].reverse().map(({low}) => low)],
+    fill: "toself", fillcolor: faded(color, 0.15), line: {width: 0}, hoverinfo: "skip", showlegend: false, ...extra,
+  };
+  const bars = {type: "data", symmetric: false, array: points.map((p) => p.high - p.mean), arrayminus: points.map((p) => p.mean - p.low), color, thickness: 1.2, width: 3};
+  return [...(several && close ? [band] : []), {
+    type: "scatter", mode: close ? "lines" : "lines+markers", x, y: points.map((point) => point.mean), name, line: {color, dash, width}, marker: {color, size: 5},
+    ...(several && !close ? {error_y: bars} : {}), text: points.map((point, i) => `${plotText(name)}<br>${place(i)}<br>${seedsText(point, unit)}`), hovertemplate: "%{text}<extra></extra>", ...extra,
+  }];
+}
+
+// Room for a legend of these names above a picture of this height.
+function withLegend(height, width, names) {
+  const columns = Math.max(1, Math.floor(0.8 * width / (50 + 7 * Math.max(...names.map((name) => name.length)))));
+  return height + 20 * Math.ceil(names.length / columns);
+}
 
 const runMeasures = (report) => distinct(studyRuns(report).flatMap((run) => Object.keys(run.measures ?? {}).filter((key) => Number.isFinite(run.measures[key]?.value)))).sort();
 
 // One value a run, by member, as dots, with the mean of the seeds.
 function byMember(report, runs, value, title, width) {
-  const members = distinct(runs.map((run) => run.member));
+  const members = membersOf(runs);
   const known = runs.filter((run) => Number.isFinite(value(run)));
   const colors = theme();
   const means = members.map((member) => mean(known.filter((run) => run.member === member).map(value)));
@@ -121,18 +185,30 @@ function memberSentence(name, {members, means}) {
   const order = indices(members.length).filter((i) => means[i] !== null).sort((a, b) => means[a] - means[b]);
   if (order.length < 2) return "";
   const [least, most] = [order[0], order.at(-1)];
+  if (isSame(means[least], means[most])) return `${name}: ${formatNumber(means[least], 1)} for all members, means of seeds.`;
   return `${name}: from ${formatNumber(means[least], 1)} (${members[least]}) to ${formatNumber(means[most], 1)} (${members[most]}), means of seeds.`;
+}
+
+// What a measure of the study is, from the table of docs/claims.md. A row that says "the same" is shown with the one it means.
+function measureTerms(name) {
+  const text = document.getElementById("claims-page").textContent;
+  const rows = [...text.matchAll(/^\| `(\w+)` \| (.*?) \| (.*) \| [\d, ]+ \|$/gm)].map(([, key, unit, what]) => ({key, unit, what: what.replaceAll("\\|", "|").replaceAll("`", "")}));
+  const at = rows.findIndex(({key}) => key === name);
+  const full = rows.slice(0, at + 1).filter(({what}, i) => i === at || !what.startsWith("the same"));
+  const shown = at < 0 ? [] : full.slice(rows[at].what.startsWith("the same") ? -2 : -1);
+  return shown.map(({key, unit, what}) => [key.replaceAll("_", " "), `${what}. Unit: ${unit}.`]);
 }
 
 const kStudyMeasures = {
   id: "measures",
   title: "Any measure, member by member",
-  about: "A dot is one trained model, the stroke the mean over seeds. Definitions of the measures stand in docs/claims.md; measures that do not apply to a member, as those of a noise map to softmax, are left out.",
+  about: "A dot is one trained model, the stroke the mean over seeds. Measures that do not apply to a member, as those of a noise map to softmax, are left out.",
+  terms: ({measure}) => measureTerms(String(measure)),
   keys: () => [],
-  controls: (report) => [{id: "group", label: "Models", options: groupOptions(report)}, {id: "measure", label: "Measure", options: runMeasures(report).map((value) => ({value, text: value.replaceAll("_", " ")}))}],
+  controls: (report) => [groupControl(report), {id: "measure", label: "Measure", options: runMeasures(report).map((value) => ({value, text: value.replaceAll("_", " ")}))}],
   start: (report) => ({measure: runMeasures(report).includes("loss_nats") ? "loss_nats" : runMeasures(report)[0]}),
   draw(report, state, width) {
-    const runs = studyRuns(report).filter((run) => groupOf(run) === state.group);
+    const runs = runsOf(report, state.group);
     const name = String(state.measure).replaceAll("_", " ");
     const value = (run) => run.measures?.[state.measure]?.value;
     const {known, ...drawn} = byMember(report, runs, value, name, width);
@@ -146,12 +222,13 @@ const kStudyMeasures = {
 
 const kStudyNeedles = {
   id: "needles",
+  claims: [13, 16],
   title: "Needles found, member by member",
   about: "Questions answered right, of the rung of difficulty that the pilot runs chose. The dotted line is chance: one of the numbers in the prompt at random.",
   keys: () => ["accuracy"],
-  controls: (report) => [{id: "group", label: "Models", options: groupOptions(report)}],
+  controls: (report) => [groupControl(report, (run) => Number.isFinite(run.needle?.[0]?.accuracy))],
   draw(report, state, width) {
-    const runs = studyRuns(report).filter((run) => groupOf(run) === state.group);
+    const runs = runsOf(report, state.group);
     const {known, ...drawn} = byMember(report, runs, (run) => run.needle?.[0]?.accuracy, "Share answered right", width);
     if (!known.length) return {missing: "no run was asked for needles."};
     const chance = known[0].needle[0].chance;
@@ -165,70 +242,4 @@ const kStudyNeedles = {
       },
     };
   },
-};
-
-const kCurveKeys = {text_loss_nats: "text", answer_loss_nats: "answers"};
-
-// The mean over seeds of a member's training loss at each point that all of its runs have.
-function meanCurve(runs, key) {
-  const at = (run) => new Map((run.curve ?? []).filter((point) => Number.isFinite(point?.[key])).map((point) => [point.tokens, point[key]]));
-  const curves = runs.map(at);
-  return [...(curves[0]?.keys() ?? [])].filter((tokens) => curves.every((curve) => curve.has(tokens))).map((tokens) => [tokens, mean(curves.map((curve) => curve.get(tokens)))]);
-}
-
-const kStudyCurves = {
-  id: "curves",
-  title: "Loss on the way",
-  about: "Training loss in nats a token, each point the mean over a stretch of steps and over the seeds. A curve that still falls at the end says that the figures of this study are those of models in the middle of their training.",
-  keys: () => [],
-  controls: (report) => [{id: "group", label: "Models", options: groupOptions(report)}, {id: "key", label: "Loss on", options: Object.entries(kCurveKeys).map(([value, text]) => ({value, text}))}],
-  draw(report, state) {
-    const runs = studyRuns(report).filter((run) => groupOf(run) === state.group);
-    const members = distinct(runs.map((run) => run.member));
-    const curves = members.map((member) => [member, meanCurve(runs.filter((run) => run.member === member), state.key)]).filter(([, points]) => points.length > 0);
-    if (!curves.length) return {missing: `these runs have no loss on ${kCurveKeys[state.key]}.`};
-    const last = curves.map(([member, points]) => [member, points.at(-1)[1]]).sort((a, b) => a[1] - b[1]);
-    return {
-      traces: curves.map(([member, points]) => ({
-        type: "scatter", mode: "lines", x: points.map(([tokens]) => tokens), y: points.map(([, loss]) => loss), name: member, line: {width: 2, ...memberStyle(report, member)},
-        hovertemplate: `${plotText(member)}<br>%{x:,} tokens<br>%{y:.3f} nats<extra></extra>`,
-      })),
-      layout: {xaxis: {title: {text: "Tokens"}}, yaxis: {title: {text: "Nats a token"}}},
-      height: 420,
-      sentence: `At the end of training the loss on ${kCurveKeys[state.key]} lies between ${formatNumber(last[0][1], 1)} nats (${last[0][0]}) and ${formatNumber(last.at(-1)[1], 1)} (${last.at(-1)[0]}).`,
-      label: "Training loss by tokens, a line a member",
-      table: {name: "curves", columns: ["member", "tokens", "loss nats"], rows: curves.flatMap(([member, points]) => points.map(([tokens, loss]) => [member, tokens, loss]))},
-    };
-  },
-};
-
-function runsTable(report) {
-  const rows = studyRuns(report).flatMap((run) => [
-    ...["parameters", "parameters_without_embeddings", "tokens", "tokens_per_s", "loss_nats", "perplexity", "bits_per_byte"].map((key) => [run.track, run.size, run.member, run.seed, key, finiteOrNull(run[key])]),
-    ...Object.entries(run.measures ?? {}).map(([key, measured]) => [run.track, run.size, run.member, run.seed, `measures.${key}`, finiteOrNull(measured?.value)]),
-  ]);
-  return {name: "runs", columns: ["track", "size", "member", "seed", "figure", "value"], rows, most: 3000};
-}
-
-const kStudyPage = {
-  unit: "seed",
-  sections: [kStudyClaims, kStudyMeasures, kStudyNeedles, kStudyCurves],
-  subtitle(report) {
-    const runs = studyRuns(report);
-    const failed = (report.results.runs ?? []).filter((run) => run?.failed).length;
-    return [countText(runs.length, "trained model"), countText(distinct(runs.map((run) => run.member)).length, "member"), countText(distinct(runs.map((run) => run.seed)).length, "seed"), failed && `${failed} failed`].filter(Boolean).join(" · ");
-  },
-  summary(report) {
-    const runs = studyRuns(report);
-    const lines = [claimsSentence(report)];
-    for (const group of distinct(runs.map(groupOf))) {
-      const few = runs.filter((run) => groupOf(run) === group);
-      lines.push(memberSentence(`Perplexity on unseen text (${group})`, byMember(report, few, (run) => run.perplexity, "", 1000)));
-    }
-    const seeds = distinct(runs.map((run) => run.seed)).length;
-    if (seeds < 3) lines.push(`${countText(seeds, "seed")}: with fewer than three no claim is decided.`);
-    return lines.filter(Boolean);
-  },
-  empty: "This study holds no finished run.",
-  figures: {title: "All figures", open: "All figures, one line a run and figure", table: runsTable, sentence: (table) => `${countText(table.rows.length, "figure")}.`, keys: () => []},
 };

@@ -1,0 +1,71 @@
+"use strict";
+// The page of a study: which pictures in which order, its head, its limits and all of its figures.
+
+function runsTable(report) {
+  const rows = studyRuns(report).flatMap((run) => {
+    const row = (key, value) => [run.track, run.size, run.member, run.seed, key, value];
+    return [
+      ...["parameters", "parameters_without_embeddings", "tokens", "tokens_per_s", "loss_nats", "perplexity", "bits_per_byte"].map((key) => row(key, finiteOrNull(run[key]))),
+      ...Object.entries(run.ending ?? {}).map(([key, value]) => row(`ending.${key}`, typeof value === "boolean" ? String(value) : finiteOrNull(value))),
+      ...Object.entries(run.measures ?? {}).map(([key, measured]) => row(`measures.${key}`, finiteOrNull(measured?.value))),
+    ];
+  });
+  return {name: "runs", columns: ["track", "size", "member", "seed", "figure", "value"], rows, most: 3000};
+}
+
+// From the least to the most of the runs' numbers, in words; "" where none has it.
+function rangeText(runs, key) {
+  const {low, high} = overSeeds(runs, (run) => run[key]);
+  const write = (x) => (x >= 1e6 ? `${formatNumber(x / 1e6)} million` : Math.round(x).toLocaleString("en"));
+  if (low === null) return "";
+  return write(low) === write(high) ? write(low) : `${write(low)} to ${write(high)}`;
+}
+
+function studyLimits(report) {
+  const runs = studyRuns(report);
+  const claims = studyClaims(report);
+  const parts = claimParts(report).length;
+  const [parameters, tokens] = [rangeText(runs, "parameters"), rangeText(runs, "tokens")];
+  const general = [
+    parameters && tokens && `Sizes. These models have ${parameters} parameters and were trained on ${tokens} tokens; nothing here says how larger ones behave.`,
+    "Texts. All models were trained and measured on the same texts. A seed varies the first weights and the order of the data, not the text: intervals say how far seeds differ, not how far texts do.",
+    `Seeds. ${countText(distinct(runs.map((run) => run.seed)).length, "seed")} at most; standard deviations and noise floors are estimated from them, so that only large effects are seen.`,
+    parts > 1 && `Chance. Each of the ${parts} parts of claims has its own 95 %: if all truths lay on their thresholds, up to one verdict in twenty would be wrong by chance.`,
+    "Tokens are not time. Models are compared at equal tokens; a member that takes longer for a token is not charged for it.",
+    "Members were trained with the settings of their size, not each with those that suit it best.",
+  ].filter(Boolean);
+  const notes = claims.filter(({note: text}) => typeof text === "string" && text).map(({id, note: text}) => `Claim ${id}. ${text}`);
+  return {general, notes};
+}
+
+// A list in place of a picture.
+function limitsSection(report, page) {
+  const {general, notes} = studyLimits(report);
+  const list = (lines, kind) => el("ul", {class: kind}, ...lines.map((line) => el("li", {}, line)));
+  return el("section", {class: "picture", id: page.limits.id, "aria-labelledby": "limits-title"},
+    el("div", {}, el("h2", {id: "limits-title"}, page.limits.title), el("p", {class: "sentence"}, "Read every verdict with these in mind.")), list(general, "limits"),
+    ...(notes.length ? [el("div", {class: "behind"}, el("h3", {}, "Claim by claim"), list(notes, "limits notes"))] : []));
+}
+
+const kStudyPage = {
+  unit: "seed",
+  sections: [kStudyClaims, kStudyRanks, kStudyLayerRanks, kStudyLambda, kStudyProfile, kStudyNeedles, kStudyDepths, kStudyCurves, kStudyDynamics, kStudyHessian, kStudyMeasures],
+  limits: {id: "limits", title: "What this cannot show"},
+  subtitle(report) {
+    const runs = studyRuns(report);
+    const failed = listOf(report.results.runs).filter((run) => run?.failed).length;
+    return [countText(runs.length, "trained model"), countText(membersOf(runs).length, "member"), countText(distinct(runs.map((run) => run.seed)).length, "seed"), failed && `${failed} failed`].filter(Boolean).join(" · ");
+  },
+  summary(report) {
+    const runs = studyRuns(report);
+    const lines = [claimsSentence(report)];
+    for (const group of distinct(runs.map(groupOf))) {
+      lines.push(memberSentence(`Perplexity on unseen text (${group})`, byMember(report, runsOf(report, group), (run) => run.perplexity, "", 1000)));
+    }
+    const seeds = distinct(runs.map((run) => run.seed)).length;
+    if (seeds < 3) lines.push(`${countText(seeds, "seed")}: with fewer than three no claim is decided.`);
+    return lines.filter(Boolean);
+  },
+  empty: "This study holds no finished run.",
+  figures: {title: "All figures", open: "All figures, one line a run and figure", table: runsTable, sentence: (table) => `${countText(table.rows.length, "figure")}.`, keys: () => [], terms: (report) => [...new Map(runMeasures(report).flatMap(measureTerms))]},
+};
