@@ -55,7 +55,15 @@ const kDifferences = {
 };
 
 const formatSigned = (share) => `${share < 0 ? "−" : "+"}${formatNumber(100 * Math.abs(share))} %`;
-const comparedKeys = (report) => distinct(comparedModels(report).flatMap(({measures}) => Object.keys(measures))).filter((key) => comparedModels(report).some(({measures}) => Number.isFinite(measures[key]?.mean)));
+// Those that all models have first, predictions before attention.
+function comparedKeys(report) {
+  const models = comparedModels(report);
+  const without = (key) => models.filter(({measures}) => !Number.isFinite(measures[key]?.mean)).length;
+  const known = ["loss_nats", "bits_per_byte", "token_error", "needle_accuracy", ...Object.keys(kMeasures)];
+  const place = (key) => (known.includes(key) ? known.indexOf(key) : known.length);
+  return distinct(models.flatMap(({measures}) => Object.keys(measures))).filter((key) => without(key) < models.length)
+    .sort((a, b) => without(a) - without(b) || place(a) - place(b));
+}
 
 const kSideBySide = {
   id: "side-by-side",
@@ -76,7 +84,7 @@ const kSideBySide = {
         marker: {size: 11, color: entries.map((_, i) => colors.series[i % colors.series.length])},
         error_y: {type: "data", symmetric: false, array: reach("high", 1), arrayminus: reach("low", -1), color: colors.soft, thickness: 1.5, width: 4},
       }],
-      layout: {xaxis: {...idTicks(entries.map((e) => e.name), Math.max(80, width - 100) * 0.3), range: [-0.6, entries.length - 0.4]}, yaxis: {title: {text: name}}},
+      layout: {xaxis: {...idTicks(entries.map((e) => e.name), Math.max(80, width - 100) * 0.3), range: [-0.6, entries.length - 0.4]}, yaxis: {}},
       height: 320,
       label: `${name} by model`,
       sentence: entries.map((e) => `${e.name}: ${formatMeasured(e, unit)}`).join("; ") + "." + (without ? ` ${countText(without, "model")} without it.` : ""),

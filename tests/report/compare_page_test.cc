@@ -1,0 +1,78 @@
+#include <string>
+
+#include "report/page_fixture.h"
+
+namespace unchain::report {
+namespace {
+
+using nlohmann::json;
+
+json measured(double mean) {
+  return {{"unit", "window"}, {"units", 4}, {"mean", mean}, {"median", mean}, {"low", mean - 0.5}, {"high", mean + 1}};
+}
+
+// Three models; the loss differs clearly in the second alone, λ is in the others alone.
+json compare_results() {
+  const auto pair = [](const char* measure, const char* model, double difference, double half) {
+    return json{{"measure", measure},
+                {"unit", "window"},
+                {"model", model},
+                {"against", "first"},
+                {"units", 4},
+                {"difference", difference},
+                {"median", difference},
+                {"low", difference - half},
+                {"high", difference + half}};
+  };
+  return {{"schema", 1},
+          {"command", "compare"},
+          {"version", "0"},
+          {"settings", {{"text", "a.txt"}}},
+          {"models",
+           {{{"name", "first"},
+             {"measures", {{"loss_nats", measured(4)}, {"sink_mass", measured(2)}, {"lambda", nullptr}}}},
+            {{"name", "<i>second"},
+             {"measures", {{"loss_nats", measured(3)}, {"sink_mass", measured(2)}, {"lambda", measured(0.5)}}}},
+            {{"name", "third"}, {"measures", {{"loss_nats", measured(5)}, {"lambda", measured(0.25)}}}}}},
+          {"paired",
+           {pair("loss_nats", "<i>second", -1, 0.5), pair("sink_mass", "<i>second", 0.5, 1),
+            pair("loss_nats", "third", 1, 2)}}};
+}
+
+TEST_F(SlowPageInBrowser, DrawsAComparison) {
+  const json results = compare_results();
+  const std::string other = std::string(kOpenAll) + R"(
+    for (const [id, value] of [["differences-model", "third"], ["side-by-side-measure", "lambda"]]) {
+      const choose = doc.getElementById(id);
+      choose.value = value;
+      choose.dispatchEvent(new win.Event("change"));
+    }
+    await pause(300);)";
+  for (const int width : {360, 1200}) {
+    const bool start = width == 360;
+    const json seen = look_at(write({results, {}}, options_), width, start ? kOpenAll : other);
+    expect_sound(seen, 2, 5);
+    const std::string text = seen["text"];
+    EXPECT_NE(text.find("first · <i>second · third"), std::string::npos);
+    EXPECT_NE(text.find("Loss: first 4"), std::string::npos) << text.substr(0, 600);
+    // Shares of the first model's mean, the least first; filled where the bar does not touch 0.
+    const json& dots = seen["pictures"]["differences"]["traces"][0];
+    EXPECT_EQ(dots["x"], start ? json({-0.25, 0.25}) : json({0.25}));
+    EXPECT_NE(text.find(start ? "Of 2 measures <i>second differs clearly from first in 1"
+                              : "Of 1 measure third differs clearly from first in 0"),
+              std::string::npos);
+    const json& table = seen["tables"]["differences"];
+    ASSERT_EQ(table.size(), start ? 3u : 2u);
+    EXPECT_EQ(table[1][0], "loss_nats");
+    EXPECT_EQ(seen["pictures"]["side-by-side"]["traces"][0]["y"], start ? json({4.0, 3.0, 5.0}) : json({0.5, 0.25}));
+    EXPECT_EQ(seen["tables"]["side-by-side"].size(), start ? 4u : 3u);
+  }
+  for (const json& bad : {json{{"command", "compare"}}, json{{"command", "compare"}, {"models", {1, nullptr}}}}) {
+    const json empty = look_at(write({bad, {}}, options_), 360);
+    EXPECT_EQ(empty["data"].value("errors", "?"), "") << bad;
+    EXPECT_EQ(empty["missing"].size(), 2u) << bad;
+  }
+}
+
+}  // namespace
+}  // namespace unchain::report
