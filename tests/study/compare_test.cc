@@ -143,6 +143,17 @@ TEST_F(CompareModels, AModelAndItselfDoNotDiffer) {
                            "choice_accuracy", "choice_accuracy_per_byte", "answer_nll_nats"})
     EXPECT_TRUE(measures.contains(name)) << name;
   EXPECT_EQ(measures["needle_accuracy"]["units"], 4);
+  const auto mean = [&](const char* name) { return measures[name]["mean"].get<double>(); };
+  const text::Haystack haystack;
+  const auto& tokenizer = *models[0].tokenizer;
+  const auto asked =
+      eval::ask_needles(models[0].model, tokenizer, needle.form, eval::plan_needles(tokenizer, haystack, needle));
+  EXPECT_NEAR(mean("needle_accuracy"), asked.accuracy.value(), 1e-12);
+  const auto scored = eval::score_choices(
+      models[0].model, eval::encode_choices(tokenizer, questions, eval::ChoiceTemplate::plain, "questions"), false);
+  EXPECT_NEAR(mean("choice_accuracy"), scored.accuracy.value(), 1e-12);
+  EXPECT_NEAR(mean("choice_accuracy_per_byte"), scored.per_byte.value(), 1e-12);
+  EXPECT_NEAR(mean("answer_nll_nats"), scored.answer_nll, 1e-12);
   EXPECT_EQ(measures["choice_accuracy"]["unit"], "question");
   EXPECT_GT(out["paired"].size(), 40u);
   for (const ordered_json& pair : out["paired"]) EXPECT_EQ(pair["difference"], 0) << pair;
