@@ -354,6 +354,7 @@ def without_folders(text, options):
     folders = {f"{path.parent}/" for path in paths_of(options).values()} | {
         f"{HERE}/",
         f"{ROOT}/",
+        f"{Path(sys.executable).parent}/",
     }
     for folder in sorted(folders - {"./", "//"}, key=len, reverse=True):
         text = text.replace(folder, "")
