@@ -261,7 +261,7 @@ void add_study(CLI::App& app) {
       ->type_name("FILE.json");
   command
       ->add_option("--preset", options->preset,
-                   "a description of the program's own: smoke (about 2 minutes), small (about 5 hours)")
+                   "a description of the program's own: smoke (about 2 minutes), small (about 5 hours), full (days)")
       ->type_name("NAME")
       ->group("Runs");
   command

@@ -219,7 +219,8 @@ Description parse_description(const std::string& text, const std::string& where)
 std::string_view preset(std::string_view name) {
   if (name == "smoke") return presets::kSmokeJson;
   if (name == "small") return presets::kSmallJson;
-  fail(ErrorCode::usage, "--preset {}: there is no such preset, expected smoke or small", name);
+  if (name == "full") return presets::kFullJson;
+  fail(ErrorCode::usage, "--preset {}: there is no such preset, expected smoke, small or full", name);
 }
 
 std::vector<PlannedRun> plan(const Description& description, const std::string& where,

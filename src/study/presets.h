@@ -5,6 +5,6 @@
 
 namespace unchain::study::presets {
 
-extern const std::string_view kSmokeJson, kSmallJson, kClaimsJson;
+extern const std::string_view kSmokeJson, kSmallJson, kFullJson, kClaimsJson;
 
 }  // namespace unchain::study::presets

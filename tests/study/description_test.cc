@@ -76,6 +76,11 @@ TEST(Description, PresetsAreDescriptions) {
   const auto small = plan(parse_description(std::string(preset("small")), "small"), "small", "v", {});
   EXPECT_EQ(small.size(), 2u * (6 * 8 + 6 * 2) + 6 * 3 + 6 * 3 + 2);
   EXPECT_TRUE(small[0].pilot && small[1].pilot && !small[2].pilot);
+  // Nine of these have their Hessian looked at.
+  EXPECT_EQ(std::ranges::count_if(small, [](const PlannedRun& run) { return run.hessian; }), 9);
+  // 6 × 8 at two sizes and on retrieval, 6 × 3 at 16 M, 12 × 3 others on text and 6 × 3 on retrieval, and two pilots.
+  const auto full = plan(parse_description(std::string(preset("full")), "full"), "full", "v", {});
+  EXPECT_EQ(full.size(), 3u * 6 * 8 + 6 * 3 + 12 * 3 + 6 * 3 + 2);
 }
 
 TEST(Description, BadInput) {
