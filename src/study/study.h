@@ -40,18 +40,9 @@ inline constexpr int kResultVersion = 1;
 // all that is needed of a run, here or on another machine. One that was stopped goes on from its newest checkpoint, a
 // damaged result.json is made again. A run that fails with NaN or infinity has a result that says so.
 // Returns the results of all that are done, in the order of `runs`: fewer than these if `stop` ended the study.
-// A result: {"version", "key", "track", "size", "member", "seed", "pilot", "parameters",
-// "parameters_without_embeddings", "tokens", "tokens_per_s", "loss_nats", "perplexity", "bits_per_byte", "needle":
-// [{"right", "asked", "accuracy", "low", "high", "chance", "attention_on_answer", "cells": [{"length", "depth",
-// "right", "asked"}]} of each rung asked], "measures": {NAME: {"value", "windows"}}, "layers": {"gain_nats",
-// "sensitivity_nats", "a1_rank", "a2_rank"}, "curves": {"loss_nats", "rank_of_a1": [{"fixed", "rank", "loss_nats"}],
-// "rank_of_a2", "lambda": {"m", "loss_nats", "best_m", "best_loss_nats"}, "lambda_by_layer"} (RunCurves), "curve":
-// [{"tokens", "text_loss_nats", "answer_loss_nats", "gradient_norm", "lambda" by layer}], "ending": {"loss_spikes",
-// "slope_nats", "error_nats", "flat"} (analysis::Ending), and where the track asks for it "hessian": [{"step",
-// "negative_share": {"mean", "error"}, "zero_share", "negative_weight", "zero_band", "step_error", "lowest": [{"value",
-// "residual"}], "highest"}]}; loss and perplexity are those of the validation text. A failed one has "failed", the
-// message, in place of all that follows "pilot". Errors: usage (no validation text, a result of another description or
-// version); those of train::run, eval::plan_needles, eval::ask_needles, measure_predictions, measure_maps.
+// What stands in a result: docs/study.md, "A result". A failed one has "failed", the message, in place of all that
+// follows "pilot". Errors: usage (no validation text, a result of another description or version); those of train::run,
+// ask_rungs, measure_model, measure_last_words, measure_hessian.
 std::vector<nlohmann::ordered_json> carry_out(const Description& description, const std::vector<PlannedRun>& runs,
                                               const StudyOptions& options);
 
