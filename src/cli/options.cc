@@ -209,7 +209,12 @@ Progress::Progress(std::string what, std::string unit, double units_a_step)
       last_(start_) {}
 
 Progress::~Progress() {
+  clear();
+}
+
+void Progress::clear() {
   if (terminal_ && shown_) std::fprintf(stderr, "\r\x1b[K");
+  shown_ = false;
 }
 
 void Progress::show(size_t done, size_t total) {

@@ -71,6 +71,8 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
   void show(size_t done, size_t total);
+  // Makes room for another line on stderr; the next show() draws the bar again.
+  void clear();
   // What `show` says besides, for example the loss.
   void note(std::string text) { note_ = std::move(text); }
   // The count at which the work of this call begins: what was done before took no time of it.

@@ -164,7 +164,7 @@ bool study_as(dist::Comm& comm, const Common& common, const Options& options) {
   study.stop = interrupted;
   std::optional<Progress> progress;
   study.on_note = [&](const std::string& note) {
-    progress.reset();  // the bar begins again on its own line
+    if (progress) progress->clear();
     std::fprintf(stderr, "note: %s\n", note.c_str());
   };
   const auto show = [&](const study::StudyProgress& now) {
