@@ -174,21 +174,24 @@ function sinkSentence(report) {
     (rest ? `, and ${formatNumber(rest.mean)} of the row sum is left for all other tokens.` : ".");
 }
 
-// Where weight and contribution differ most, by layer.
-function sinkGapSentence(report) {
-  const weights = report.layerMeans("sink_mass");
-  const weighted = report.layerMeans("sink_mass_value_weighted");
+// The three measures together: over all heads, then in the layer where weight and contribution differ most.
+function sinkLayersSentence(report) {
+  const [weights, weighted, rest] = ["sink_mass", "sink_mass_value_weighted", "row_sum_without_first"].map((key) => report.layerMeans(key));
+  const average = (key) => mean(report.each(key).map((e) => e.mean));
+  const left = (sum) => (sum === null ? "" : `; the row sum without it is ${formatNumber(sum)}`);
+  const whole = `Over all heads the first token holds ${formatShare(average("sink_mass"))} of the weight`;
   const gaps = indices(weights.length).filter((l) => weights[l] !== null && weighted[l] !== null)
     .sort((a, b) => Math.abs(weights[b] - weighted[b]) - Math.abs(weights[a] - weighted[a]));
-  if (!gaps.length) return " The values are not known here, so only the weights are shown.";
+  if (!gaps.length) return `${whole}${left(average("row_sum_without_first"))}. The values are not known here, so only the weights are shown. `;
   const l = gaps[0];
-  return ` Averaged over heads the two differ most in layer ${report.layerIds[l]}: ${formatShare(weights[l])} of the weight, ${formatShare(weighted[l])} value-weighted.`;
+  return `${whole}, ${formatShare(average("sink_mass_value_weighted"))} value-weighted${left(average("row_sum_without_first"))}. ` +
+    `By layer the two shares differ most in layer ${report.layerIds[l]}: ${formatShare(weights[l])} of the weight, ${formatShare(weighted[l])} value-weighted${left(rest[l])}. `;
 }
 
 const kMass = {
   id: "mass",
   title: "Mass on the first token, and what it brings",
-  about: "Dots are heads, lines are the mean of a layer's heads. Where the value-weighted line lies far below the other, the first token takes weight but adds little to the output.",
+  about: "Dots are heads, lines are the mean of a layer's heads. Where the value-weighted line lies far below the other, the first token takes weight but adds little to the output. Such a token is an escape that softmax has already: its rows sum to 1, and yet what they give to all other tokens, the row sum without the first, can be as small as they like.",
   keys: () => ["sink_mass", "sink_mass_value_weighted", "row_sum_without_first"],
   controls: () => [],
   draw(report, state, width) {
@@ -200,7 +203,7 @@ const kMass = {
       traces: keys.flatMap((key, i) => dotsAndLine(report, key, names[key], colors[i], (i - (keys.length - 1) / 2) * 0.24, i === 2 ? "dot" : "solid")),
       layout: {xaxis: layerAxis(report, width), yaxis: {title: {text: "Share of the row"}, rangemode: "tozero"}},
       height: 380,
-      sentence: sinkSentence(report) + sinkGapSentence(report) + intervalNote(report.each("sink_mass")),
+      sentence: sinkLayersSentence(report) + sinkSentence(report) + intervalNote(report.each("sink_mass")),
       label: "Mass on the first token by layer, as weight and value-weighted",
       table: meansTable(report, "first-token", keys),
     };
