@@ -102,7 +102,7 @@ function definitions(keys, about, terms = []) {
 }
 
 function controlElement(view, control) {
-  const set = (value) => view.set({[control.id]: value});
+  const set = (value) => view.set({...control.resets, [control.id]: value});
   const id = `${view.picture.id}-${control.id}`;
   if (control.button) {
     const button = el("button", {type: "button", id}, control.button);
@@ -110,6 +110,22 @@ function controlElement(view, control) {
     return button;
   }
   let input;
+  if (control.range) {
+    const [min, max, step] = control.range;
+    input = el("input", {type: "range", min, max, step, id});
+    input.addEventListener("input", () => set(Number(input.value)));
+    const mark = el("span", {class: "mark", "aria-hidden": "true"});
+    const value = el("output", {for: id});
+    // What a drawing says of it: {text: its value in words, mark: a value to be marked}; nothing: not of use now.
+    input.show = (shown) => {
+      input.disabled = mark.hidden = !shown;
+      value.textContent = shown?.text ?? "";
+      input.setAttribute("aria-valuetext", value.textContent);
+      mark.style.setProperty("--at", ((shown?.mark ?? min) - min) / (max - min));
+    };
+    view.inputs[control.id] = input;
+    return el("div", {class: "range"}, el("label", {for: id}, control.label), el("div", {class: "track"}, input, mark), value);
+  }
   if (control.number) {
     const [low, high] = control.number;
     input = el("input", {type: "number", min: low, max: high, step: 1, inputmode: "numeric", id});
@@ -165,7 +181,10 @@ class View {
     const {picture, report, state} = this;
     const width = this.plot.clientWidth || 600;
     const drawn = picture.draw(report, state, width);
-    for (const [id, input] of Object.entries(this.inputs)) input.value = state[id] ?? "";
+    for (const [id, input] of Object.entries(this.inputs)) {
+      input.value = state[id] ?? "";
+      input.show?.(drawn.ranges?.[id]);
+    }
     this.sentence.textContent = drawn.missing ? `Left out: ${drawn.missing}` : drawn.sentence;
     this.about.replaceChildren(...definitions(picture.keys(state, report), picture.about, typeof picture.terms === "function" ? picture.terms(state) : picture.terms));
     this.table.fill(drawn.missing ? null : drawn.table);
