@@ -5,6 +5,7 @@
 #include "analysis/results_json.h"
 #include "analysis/summary.h"
 #include "base/check.h"
+#include "cli/needle_row.h"
 #include "cli/result_folder.h"
 #include "report/table.h"
 #include "unchain/version.h"
@@ -187,7 +188,8 @@ void run(const Common& common, Options options) {
   }
   const json results =
       results_json(common, options, result, describe_run(common, model->dtype), describe_model(common, *model));
-  const std::string files = write_results(options.out, results, json::object());
+  const json extras = {{"needle_row", needle_row(model, *tokenizer, options.needles.form, tasks, result)}};
+  const std::string files = write_results(options.out, results, extras);
   print_result(common, results, show(results) + "\n" + files);
 }
 

@@ -208,6 +208,14 @@ NeedleResult ask_needles(const std::shared_ptr<const model::Transformer>& model,
   return result;
 }
 
+std::vector<int32_t> first_digit_context(const tokenizer::Tokenizer& tokenizer, text::NeedleForm form,
+                                         const text::NeedlePrompt& prompt) {
+  Ids ids = prompt.ids;
+  const Ids blank = lead(tokenizer, form, prompt.asked[0]);
+  ids.insert(ids.end(), blank.begin(), blank.end());
+  return ids;
+}
+
 double mean_attention(const NeedleAnswer& answer) {
   double sum = 0;
   size_t heads = 0;

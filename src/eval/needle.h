@@ -75,6 +75,11 @@ NeedleResult ask_needles(const std::shared_ptr<const model::Transformer>& model,
                          text::NeedleForm form, const std::vector<NeedleTask>& tasks,
                          const std::function<void(size_t, size_t)>& progress = {});
 
+// What a model has read in the row that predicts the first digit of a prompt's first number: the prompt, and the blank
+// behind it where that is a token of its own.
+std::vector<int32_t> first_digit_context(const tokenizer::Tokenizer& tokenizer, text::NeedleForm form,
+                                         const text::NeedlePrompt& prompt);
+
 // Mean over layers and heads.
 double mean_attention(const NeedleAnswer& answer);
 

@@ -1,5 +1,5 @@
-// The page of an analysis, of needle results, of a study or of a comparison: one HTML file that needs no network, holds results.json and
-// the pictures drawn from it; the key "command" says which.
+// The page of an analysis, of needle results, of a study or of a comparison: one HTML file that needs no network, holds
+// results.json and the pictures drawn from it; the key "command" says which.
 //
 // `results` is results.json as it is written beside the page. `extras` is what only the pictures need; every part may
 // be absent, the page then leaves that picture out and says so:
@@ -10,6 +10,10 @@
 //                bit of a byte first, 1 for a negative weight (absent or null where no weight is negative)
 //   "spectra"    [layer][head] -> singular values of the block, largest first, divided by the largest
 //   "histograms" "entropy_normalised" and "log10_weight": each "edges": [bins + 1], "counts": [layer][head][bins]
+//   "needle_row" of needle results: one row of every map, the one that predicts the first digit of an answer. "tokens":
+//                [keys] strings; "number": [first, last + 1] of the keys that are the answer; "city", "answer" (the
+//                number), "text" (what the model said), "right", "length", "depth", "sample"; "layers": [{"layer",
+//                "positive": [head][keys], "noise": likewise or null, "lambda": [head] or null}]; four digits
 // A layer or head without an entry is null. Strings may hold anything: they are never read as HTML or script.
 #pragma once
 

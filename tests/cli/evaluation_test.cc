@@ -1,7 +1,9 @@
 // needle and choice through the program: keys, files, warnings, errors.
 #include "cli/program_folder.h"
 
+#include <algorithm>
 #include <cmath>
+#include <cstdlib>
 
 #include "support/pretrained.h"
 
@@ -56,6 +58,71 @@ TEST_F(CliNeedle, WritesResultsAndPage) {
     for (const json& head : layer["heads"]) heads += head["attention_on_answer"]["mean"].get<double>() / 12;
   }
   EXPECT_NEAR(heads, attention, 1e-9);
+}
+
+// The extras inside a page.
+json page_extras(const std::filesystem::path& html, const std::filesystem::path& folder) {
+  const std::string page = read_file(html), open = "id=\"data\">";
+  const size_t from = page.find(open) + open.size();
+  write_file(folder / "data", page.substr(from, page.find('<', from) - from));
+  const std::string unpack = fmt::format("base64 -d '{0}/data' | gunzip >'{0}/data.json'", folder.string());
+  EXPECT_EQ(std::system(unpack.c_str()), 0);
+  return json::parse(read_file(folder / "data.json")).at("extras");
+}
+
+// Checks the row of a page: its prompt, its form, and that its shares are those of results.json.
+void expect_row(const json& row, const json& results, bool noise) {
+  const auto cell = std::find_if(results["cells"].begin(), results["cells"].end(), [&](const json& c) {
+    return c["length"] == row["length"] && c["depth"] == row["depth"];
+  });
+  ASSERT_NE(cell, results["cells"].end());
+  const json& sample = (*cell)["samples"][row["sample"].get<size_t>()];
+  const json& answer = sample["answers"][0];
+  EXPECT_EQ(row["city"], answer["city"]);
+  EXPECT_EQ(row["answer"], answer["number"]);
+  EXPECT_EQ(row["text"], answer["text"]);
+  EXPECT_EQ(row["right"], answer["right"]);
+  EXPECT_GE(row["tokens"].size(), sample["prompt_tokens"]);
+  const size_t from = row["number"][0], to = row["number"][1];
+  std::string number;
+  for (size_t j = from; j < to; ++j) number += row["tokens"][j].get<std::string>();
+  EXPECT_NE(number.find(answer["number"].get<std::string>()), std::string::npos) << number;
+  ASSERT_EQ(row["layers"].size(), results["layers"].size());
+  double share = 0;
+  for (size_t l = 0; l < row["layers"].size(); ++l) {
+    const json& layer = row["layers"][l];
+    const size_t heads = results["layers"][l]["heads"].size();
+    EXPECT_EQ(layer["layer"], l);
+    EXPECT_EQ(layer["noise"].is_null(), !noise);
+    EXPECT_EQ(layer["lambda"].is_null(), !noise);
+    ASSERT_EQ(layer["positive"].size(), heads);
+    for (size_t h = 0; h < heads; ++h) {
+      double positive = 0, total = 0, on_answer = 0;
+      ASSERT_EQ(layer["positive"][h].size(), row["tokens"].size());
+      for (size_t j = 0; j < row["tokens"].size(); ++j) {
+        double p = layer["positive"][h][j];
+        positive += p;
+        if (noise) p -= layer["lambda"][h].get<double>() * layer["noise"][h][j].get<double>();
+        total += std::abs(p);
+        if (j >= from && j < to) on_answer += std::abs(p);
+      }
+      EXPECT_NEAR(positive, 1, 1e-3);
+      share += on_answer / total / static_cast<double>(heads * row["layers"].size());
+    }
+  }
+  EXPECT_NEAR(share, answer["attention_on_answer"].get<double>(), 2e-3);
+}
+
+TEST_F(CliNeedle, ThePageHasTheRowThatPredictsTheAnswer) {
+  const json plain = run_json(command({"--lengths", "60"}));
+  expect_row(page_extras(own("out") + "/report.html", own_.path())["needle_row"], plain, false);
+  const std::string shipped = std::string(UNCHAIN_SOURCE_DIR) + "/models/diff_v2";
+  const json results = run_json({"needle", shipped, "-o", own("shipped"), "--form", "pair", "--lengths", "64",
+                                 "--depths", "0,50,100", "--samples", "2"});
+  const json row = page_extras(own("shipped") + "/report.html", own_.path())["needle_row"];
+  expect_row(row, results, true);
+  EXPECT_EQ(row["right"], results["right"] > 0);
+  EXPECT_EQ(row["tokens"][0], "<s>");
 }
 
 TEST_F(CliNeedle, TheSameSeedGivesTheSame) {

@@ -181,6 +181,7 @@ void expect_answers(const std::string& architecture, const std::string& vocabula
         row.insert(row.end(), blank.begin(), blank.end());
         expect_attention(model, row, prompt.numbers[q], answer);
         if (q > 0) break;
+        EXPECT_EQ(eval::first_digit_context(*parrot.tokenizer, options.form, prompt), row);
         const int64_t said = script.said < 0 ? prompt.answer_tokens : script.said;
         for (int64_t i = 0; i < said; ++i) ids.push_back(says.at(ids.back()));
         ids.insert(ids.end(), prompt.questions[0].begin(), prompt.questions[0].end());
