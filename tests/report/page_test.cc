@@ -422,7 +422,7 @@ TEST_F(SlowPageInBrowser, DrawsNeedleResultsOfOneSampleOrNone) {
     const json empty = look_at(write({results, {}}, options_), 360);
     ASSERT_TRUE(empty.contains("data")) << empty;
     EXPECT_EQ(empty["data"].value("errors", "?"), "") << results;
-    EXPECT_EQ(empty["missing"].size(), 3u) << results;
+    EXPECT_EQ(empty["missing"].size(), 4u) << results;
   }
 }
 

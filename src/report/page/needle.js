@@ -1,5 +1,5 @@
 "use strict";
-// The pictures of needle results: accuracy and attention by depth and length, and attention by head.
+// The pictures of needle results: accuracy and attention by depth and length, attention by head, and one row of it.
 
 const needleCells = (report) => (Array.isArray(report.results.cells) ? report.results.cells : []).filter((c) => Number.isFinite(c?.length) && Number.isFinite(c?.depth));
 const needleAnswers = (cells) => cells.flatMap((cell) => (cell.samples ?? []).flatMap((sample) => (sample.answers ?? []).map((answer, q) => ({cell, sample, answer, q}))));
@@ -131,6 +131,157 @@ const kNeedleHeads = {
   about: "Each cell is one head: its mean over all questions. Layers that see only a window of the text have 0 where the number lies further back.",
 };
 
+// One row of attention, as the extras hold it; null where they do not.
+function exampleRow(report) {
+  const row = report.extras.needle_row;
+  const lists = [row?.layers, row?.tokens, row?.number].every(Array.isArray);
+  return lists && row.layers.length && row.layers.every((layer) => Array.isArray(layer?.positive)) ? row : null;
+}
+
+// A1, A2 (null without a noise term) and λ of a head.
+function headRow({layers}, layer, head) {
+  const a1 = layers[layer]?.positive?.[head];
+  const a2 = layers[layer]?.noise?.[head] ?? null;
+  return a1 ? {a1, a2, own: a2 ? layers[layer].lambda[head] : 0} : null;
+}
+
+// P_j = A1_j − λ·A2_j and what a sentence says of it.
+function rowFigures({a1, a2}, lambda, [from, to]) {
+  const weights = a1.map((x, j) => (a2 ? x - lambda * a2[j] : x));
+  const sum = (values) => values.reduce((total, x) => total + x, 0);
+  const magnitude = sum(weights.map(Math.abs));
+  return {
+    weights, sum: sum(weights), share: magnitude > 0 ? sum(weights.slice(from, to)) / magnitude : null,
+    negative: weights.filter((x) => x < 0).length, largest: weights.indexOf(Math.max(...weights)),
+  };
+}
+
+// The figures in words, each followed by the same of softmax's simplex in brackets where there is one to hold beside.
+function rowText(figures, simplex, tokens) {
+  const beside = (text) => (of) => text(of) + (simplex ? ` (${text(simplex)})` : "");
+  const parts = [
+    ["the row sums to ", ({sum}) => formatNumber(Math.round(1e4 * sum) / 1e4)], ["the share of its weight on the answer is ", ({share}) => formatShare(share)],
+    ["", ({negative}) => String(negative), ` of ${figures.weights.length} weights are negative`],
+    ["the largest is ", ({weights, largest}) => `${formatNumber(weights[largest])} on ‘${showToken(tokens[largest])}’ at ${largest}`],
+  ];
+  return parts.map(([before, text, behind = ""]) => before + beside(text)(figures) + behind).join(", ");
+}
+
+// Labels for the answer as a whole and for the heaviest other tokens, as many as there is room for.
+function rowTicks(weights, tokens, [from, to], pixels) {
+  const apart = 15 * tokens.length / Math.max(1, pixels);
+  const label = (token) => plotText(showToken(token, 10));
+  const chosen = [{at: (from + to - 1) / 2, text: `<b>${label(tokens.slice(from, to).join(""))}</b>`}];
+  const order = indices(tokens.length).filter((j) => j < from || j >= to).sort((a, b) => Math.abs(weights[b]) - Math.abs(weights[a]));
+  for (const j of order) {
+    if (chosen.length < 13 && chosen.every(({at}) => Math.abs(at - j) >= apart)) chosen.push({at: j, text: label(tokens[j])});
+  }
+  return {tickmode: "array", tickvals: chosen.map(({at}) => at), ticktext: chosen.map(({text}) => text), tickangle: -90};
+}
+
+// The axis of weights: as they are, or by the signed square root, on which small ones can be seen.
+const kRowScales = {
+  root: {text: "Square root, shows small weights", title: "Weight, square-root axis", to: (x) => Math.sign(x) * Math.sqrt(Math.abs(x))},
+  plain: {text: "As they are", title: "Weight", to: (x) => x},
+};
+
+function rowAxis(scale, low, top) {
+  const [a, b] = [scale.to(low), scale.to(top)];
+  const range = [a - 0.04 * (b - a), b + 0.04 * (b - a)];
+  const marks = [0.001, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 1.5].filter((x) => scale.to(x) >= 0.06 * (b - a)).flatMap((x) => [-x, x]);
+  const shown = [0, ...marks].filter((x) => scale.to(x) >= range[0] && scale.to(x) <= range[1]);
+  return {title: {text: scale.title}, range, ...(scale === kRowScales.plain ? {} : {tickmode: "array", tickvals: shown.map(scale.to), ticktext: shown.map((x) => String(x).replace("-", "−"))})};
+}
+
+const kNeedleRow = {
+  id: "row",
+  title: "Leaving the simplex",
+  about: "Each bar is the weight P_j(λ) = A1_j − λ·A2_j on token j, in the row that predicts the number's first digit. At λ = 0 it is that of softmax: no weight below 0, sum 1, a point of the simplex. " +
+    "As λ grows the row sum falls as 1 − λ, and where the noise outweighs the signal the weight turns negative. Where A2 ≥ 0 no weight can rise with λ; its share can. " +
+    "The share on the answer is Σ_answer P_j / Σ_j |P_j|: a negative weight on the answer counts against it, where attention on the answer takes |P_j|. " +
+    "Only this row is computed anew; what the model would read and say with another λ is not. The first head shown is the one with the largest share at the model's own λ. The dots are the weights at λ = 0.",
+  keys: () => ["attention_on_answer"],
+  controls(report) {
+    const row = exampleRow(report);
+    if (!row) return [];
+    const lambdas = row.layers.flatMap((layer) => layer.lambda ?? []);
+    const resets = {lambda: null};
+    return [
+      {id: "layer", label: "Layer", options: choices("Layer", row.layers.map((l) => l.layer)), resets},
+      {id: "head", label: "Head", options: choices("Head", indices(Math.max(...row.layers.map((l) => l.positive.length)))), resets},
+      {id: "scale", label: "Axis of weights", options: Object.entries(kRowScales).map(([value, {text}]) => ({value, text}))},
+      ...(lambdas.length ? [
+        {id: "lambda", label: "λ (the mark: the model's own)", range: [Math.min(0, Math.floor(Math.min(...lambdas))), Math.max(1.5, Math.ceil(Math.max(...lambdas))), 0.01]},
+        {id: "own", button: "Back to the model's own λ", sets: resets},
+      ] : []),
+    ];
+  },
+  start(report) {
+    const row = exampleRow(report);
+    if (!row) return {};
+    const heads = row.layers.flatMap((l, layer) => l.positive.map((_, head) => ({layer, head})));
+    const share = ({layer, head}) => {
+      const of = headRow(row, layer, head);
+      return rowFigures(of, of.own, row.number).share ?? -1;
+    };
+    const best = heads.map((place) => ({...place, share: share(place)})).sort((a, b) => b.share - a.share)[0];
+    return {layer: String(best?.layer ?? 0), head: String(best?.head ?? 0), lambda: null};
+  },
+  draw(report, state, width) {
+    const row = exampleRow(report);
+    if (!row) return {missing: "these results hold no row of attention."};
+    const of = headRow(row, Number(state.layer), Number(state.head));
+    const layer = row.layers[state.layer]?.layer;
+    if (!of) return {missing: `layer ${layer} has no head ${state.head}.`};
+    const {a1, a2, own} = of;
+    if (!a2) state.lambda = null;
+    const lambda = state.lambda ??= own;
+    const [figures, simplex] = [lambda, 0].map((value) => rowFigures(of, value, row.number));
+    const scale = kRowScales[state.scale] ?? kRowScales.root;
+    const {weights} = figures;
+    const colors = theme();
+    const names = row.tokens.map((token) => plotText(showToken(token)));
+    const [from, to] = row.number;
+    const isAnswer = (j) => j >= from && j < to;
+    const pixels = width - (width < 520 ? 60 : 80);
+    const text = weights.map((p, j) => `${j} ‘${names[j]}’<br>P = <b>${formatNumber(p)}</b>` + (a2 ? `<br>A1 = ${formatNumber(a1[j])}, A2 = ${formatNumber(a2[j])}` : ""));
+    const bars = (name, color, takes) => ({
+      type: "bar", name, x: indices(weights.length), y: weights.map((p, j) => (takes(p, j) ? scale.to(p) : null)), text, textposition: "none", hovertemplate: "%{text}<extra></extra>",
+      marker: {color, line: {color, width: weights.length * 2 > pixels ? 1 : 0}},
+    });
+    // The axis stays as it is while λ moves.
+    const [, high] = this.controls(report).find((control) => control.range)?.range ?? [0, 0];
+    const ends = [0, ...a1, ...weights, ...(a2 ? rowFigures(of, high, row.number).weights : [])];
+    const [low, top] = [Math.min(...ends), Math.max(...ends)];
+    const isOwn = a2 && lambda === own;
+    const place = `layer ${layer} head ${state.head}`;
+    const at = a2 ? `At λ = ${formatNumber(lambda)}${isOwn ? ", the model's own," : ""} in ${place} ` : `In ${place}, which has no noise term and so no λ to move, `;
+    return {
+      traces: [
+        bars("weight", colors.series[0], (p, j) => p >= 0 && !isAnswer(j)),
+        bars("negative", colors.negative, (p) => p < 0),
+        bars("on the answer", colors.series[3], (p, j) => p >= 0 && isAnswer(j)),
+        ...(a2 ? [{type: "scatter", mode: "markers", name: "at λ = 0", x: indices(weights.length), y: a1.map(scale.to), marker: {color: colors.soft, size: width < 520 ? 2.5 : 3.5}, hoverinfo: "skip"}] : []),
+      ],
+      layout: {
+        barmode: "overlay", bargap: 0.15, margin: {l: 48, r: 12, t: 14, b: 72},
+        xaxis: {range: [-0.8, weights.length - 0.2], showgrid: false, automargin: false, ...rowTicks(weights, row.tokens, row.number, pixels)},
+        yaxis: {...rowAxis(scale, low, top), zeroline: true, zerolinecolor: colors.soft},
+        shapes: [{type: "rect", xref: "x", x0: from - 0.5, x1: to - 0.5, yref: "paper", y0: 0, y1: 1, fillcolor: faded(colors.series[3], 0.16), line: {width: 0}, layer: "below"}],
+      },
+      height: width < 520 ? 400 : 460,
+      ranges: a2 ? {lambda: {text: `λ = ${formatNumber(lambda)}${isOwn ? ", the model's own" : `; the model's own is ${formatNumber(own)}`}`, mark: own}} : {},
+      sentence: `Asked for ${row.city}, whose number is ${row.answer}, the model says ‘${showToken(row.text)}’. ${at}${rowText(figures, a2 ? simplex : null, row.tokens)}.` +
+        (a2 ? " In brackets: at λ = 0, on softmax's simplex." : figures.negative || Math.abs(figures.sum - 1) > 1e-3 ? "" : " It lies on softmax's simplex."),
+      label: `Bars of one row of attention, ${place}, ${weights.length} tokens`,
+      table: {
+        name: `row-layer-${layer}-head-${state.head}`, columns: ["place", "token", "answer", "A1", "A2", "P"], note: a2 ? `λ = ${lambda}` : "no noise term",
+        rows: weights.map((p, j) => [j, showToken(row.tokens[j]), isAnswer(j) ? "yes" : "", a1[j], a2?.[j] ?? null, p]),
+      },
+    };
+  },
+};
+
 function answersTable(report) {
   const rows = needleAnswers(needleCells(report)).map(({cell, sample, answer, q}) =>
     [cell.length, cell.depth, sample.real_depth, sample.sample, q, answer.city, answer.number, answer.text, answer.right ? "yes" : "no", finiteOrNull(answer.attention_on_answer)]);
@@ -139,7 +290,7 @@ function answersTable(report) {
 
 const kNeedlePage = {
   unit: "sample",
-  sections: [kNeedleAccuracy, kNeedleAttention, kNeedleHeads],
+  sections: [kNeedleAccuracy, kNeedleAttention, kNeedleHeads, kNeedleRow],
   subtitle({results}) {
     const {needles, queries, samples} = results.settings ?? {};
     return [countText(results.asked ?? 0, "question"), needles && `${countText(needles, "needle")} in a prompt, ${queries} asked`, samples && `${countText(samples, "prompt")} a cell`].filter(Boolean).join(" · ");

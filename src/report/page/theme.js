@@ -45,6 +45,7 @@ function theme() {
     line: dark ? "#2c3239" : "#e3e1dc",
     card: dark ? "#1a1e23" : "#ffffff",
     series: dark ? ["#74bdec", "#f2a65a", "#9aa3ad", "#8fd3a6"] : ["#0b5c8a", "#c2560c", "#7a828c", "#2b7a4b"],
+    negative: dark ? "#ff8f6b" : "#b5311b",
     sequential: scale((t) => oklch(level(t), bow(t), dark ? 265 - 165 * t : 190 + 90 * t)),
     diverging: scale((t) => (t < 0.5 ? arm(1 - 2 * t, 45) : arm(2 * t - 1, 250))),
   };
