@@ -1,10 +1,12 @@
 #include "study/description.h"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 #include "base/check.h"
 #include "formats/json.h"
+#include "model/trainable.h"
 #include "study/presets.h"
 
 namespace unchain::study {
@@ -52,13 +54,14 @@ std::vector<Size> read_sizes(const json& found, const std::string& where) {
 Member read_member(const json& found, const std::string& where) {
   if (found.is_string()) {
     check_name(found, "members", where);
-    return {found, {{"preset", found}}};
+    return {found, {{"preset", found}}, nullptr};
   }
   if (!found.is_object() || !found.contains("name") || !found["name"].is_string())
     wrong(where, "members", found, "a preset's name, or an object with a name and the keys of an attention");
-  Member member = {found["name"], found};
+  Member member = {found["name"], found, nullptr};
   check_name(member.name, "members", where);
   member.attention.erase("name");
+  member.attention.erase("as_large_as");
   return member;
 }
 
@@ -78,9 +81,18 @@ auto read_list(const json& found, const std::string& key, const std::string& whe
 }
 
 std::vector<Member> read_members(const json& found, const std::string& where) {
-  return read_list(
+  auto members = read_list(
       found, "members", where, [&](const json& each) { return read_member(each, where); },
       [](const Member& member) { return member.name; });
+  for (size_t m = 0; m < members.size(); ++m) {
+    if (!found[m].is_object() || !found[m].contains("as_large_as")) continue;
+    const json& name = found[m]["as_large_as"];
+    const auto other =
+        std::find_if(members.begin(), members.end(), [&](const Member& one) { return name == one.name; });
+    if (other == members.end()) wrong(where, "members.as_large_as", name, "the name of another member");
+    members[m].as_large_as = other->attention;
+  }
+  return members;
 }
 
 std::vector<int64_t> read_seeds(const json& found, const std::string& key, const std::string& where) {
@@ -179,6 +191,25 @@ Track read_track(const std::string& name, const json& found, const RunGroup& all
   return track;
 }
 
+// Feed-forward width with which a model with this attention has the parameters of one with the other, to half a unit.
+int64_t width_as_large(json model, const json& other, int64_t vocabulary, int64_t context, const std::string& where) {
+  model["model_type"] = "unchain";
+  model["vocab_size"] = vocabulary;
+  model["max_position_embeddings"] = context;
+  const auto parameters = [&](const json& attention, int64_t width) {
+    json changed = model;
+    changed["attention"] = attention;
+    changed["intermediate_size"] = width;
+    return model::parameter_count(model::config_from_json(changed.dump(), where));
+  };
+  const auto width = model.value("intermediate_size", int64_t{0});
+  if (width < 1) fail(ErrorCode::usage, "{}: members.as_large_as: the size has no intermediate_size to widen", where);
+  const int64_t own = parameters(model["attention"], width);
+  const int64_t a_unit = parameters(model["attention"], width + 1) - own;
+  const double more = static_cast<double>(parameters(other, width) - own) / static_cast<double>(a_unit);
+  return std::max<int64_t>(1, width + std::llround(more));
+}
+
 bool holds(const RunGroup& group, const Size& size, const Member& member, int64_t seed) {
   const auto has = [](const auto& list, const std::string& name) {
     return std::any_of(list.begin(), list.end(), [&](const auto& one) { return one.name == name; });
@@ -235,6 +266,11 @@ std::vector<PlannedRun> plan(const Description& description, const std::string& 
           config["model"]["attention"] = member.attention;
           config["data"]["vocabulary"] = vocabulary.string();
           config["train"]["seed"] = seed;
+          if (!member.as_large_as.is_null()) {
+            config["model"]["intermediate_size"] =
+                width_as_large(config["model"], member.as_large_as, description.vocabulary_size,
+                               config["train"].value("context", train::TrainKeys().context), where);
+          }
           const bool hessian = !pilot && holds(track.hessian, size, member, seed);
           if (hessian) config["train"]["keep"] = kKeepAll;
           runs.push_back({track.name, size.name, member.name, seed, pilot,

@@ -24,6 +24,9 @@ struct Size {
 struct Member {
   std::string name;
   nlohmann::json attention;  // the object `attention` of a config.json
+  // The attention of another member, whose parameters this one is to have: its feed-forward layers are made so wide.
+  // Null: it keeps the size's own.
+  nlohmann::json as_large_as;
 };
 
 // Every size with every member and seed.

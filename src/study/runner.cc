@@ -73,7 +73,6 @@ ordered_json ending(const analysis::TrainingDynamics& dynamics) {
   if (const auto& ending = dynamics.ending) {
     out["slope_nats"] = ending->slope_nats;
     out["error_nats"] = ending->error_nats;
-    out["flat"] = ending->is_flat;
   }
   return out;
 }

@@ -1,5 +1,7 @@
 #include "study/description.h"
 
+#include <map>
+
 #include "support/temporary_folder.h"
 
 namespace unchain::study {
@@ -83,6 +85,21 @@ TEST(Description, PresetsAreDescriptions) {
   EXPECT_EQ(full.size(), 3u * 6 * 8 + 6 * 3 + 12 * 3 + 6 * 3 + 2);
 }
 
+// The control is as large as the member it stands for, at every size: the widths of configs/1m and configs/4m.
+TEST(Description, WideIsAsLargeAsAnother) {
+  const auto runs = plan(parse_description(std::string(preset("small")), "small"), "small", "v", {});
+  std::map<std::string, int64_t> widths;
+  for (const PlannedRun& run : runs) {
+    const int64_t width = run.config.model["intermediate_size"];
+    const auto [at, fresh] = widths.try_emplace(run.size + " " + run.member, width);
+    EXPECT_EQ(at->second, width) << run.name();
+  }
+  EXPECT_EQ(widths.at("1m softmax"), 352);
+  EXPECT_EQ(widths.at("1m wide"), 396);
+  EXPECT_EQ(widths.at("4m wide"), 792);
+  EXPECT_EQ(widths.at("4m diff_v2"), 704);
+}
+
 TEST(Description, BadInput) {
   const auto expect = [](const std::string& from, const std::string& to, std::initializer_list<std::string> parts) {
     SCOPED_TRACE(to);
@@ -110,6 +127,8 @@ TEST(Description, BadInput) {
   expect("[100]", "[2]", {"pilot.seeds: 2 is a seed of the runs too"});
   expect("[\"held\"], \"seeds\": [1, 2]}", "[\"hold\"], \"seeds\": [1, 2]}",
          {"tracks.retrieval.runs.members is \"hold\"", "softmax, held"});
+  expect("\"lambda\": 0.5", "\"lambda\": 0.5, \"as_large_as\": \"soft\"",
+         {"members.as_large_as is \"soft\"", "another member"});
   expect("\"words.jsonl\"", "[\"words.jsonl\"]", {"tracks.retrieval.last_words", "path of a file"});
   expect("\"hessian\": {\"members\": [\"held\"]", "\"hessian\": {\"members\": [\"hold\"]",
          {"tracks.retrieval.hessian.members is \"hold\""});

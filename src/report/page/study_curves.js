@@ -24,24 +24,40 @@ function trainingLines(lines, width, {title, unit, table, columns}) {
   };
 }
 
-const endingOf = (runs) => ({known: runs.filter((run) => typeof run.ending?.flat === "boolean").length, moving: runs.filter((run) => run.ending?.flat === false).length});
+// A fall is not absent because noise hides it: a loss is flat where even twice the error leaves no change that counts.
+const kFlatNats = 0.02;
+function endingState({slope_nats: slope, error_nats: error} = {}) {
+  if (!Number.isFinite(slope) || !Number.isFinite(error)) return "unknown";
+  if (Math.abs(slope) + 2 * error < kFlatNats) return "flat";
+  return Math.abs(slope) > 2 * error ? "moving" : "noisy";
+}
+function endingOf(runs) {
+  const count = (state) => runs.filter((run) => endingState(run.ending ?? undefined) === state).length;
+  return {moving: count("moving"), flat: count("flat"), noisy: count("noisy"), unknown: count("unknown")};
+}
 
-// Which members' losses had not come to rest, and of which that is not known.
+// Which members' losses had not come to rest, and of which that cannot be told.
 function endingSentence(runs) {
-  const {known, moving} = endingOf(runs);
-  const unknown = runs.length - known;
-  const rest = unknown ? ` Of ${countText(unknown, "run")} it is not known, since the last tenth has too few steps.` : "";
-  if (!known) return unknown ? " Whether any curve is flat at its end is not known: the last tenth of the steps has too few of them." : "";
-  if (!moving) return ` All ${known} losses are flat over the last tenth of the steps.${rest}`;
-  const members = membersOf(runs).map((member) => [member, endingOf(runs.filter((run) => run.member === member))]).filter(([, ending]) => ending.moving);
-  return ` Not flat over the last tenth of the steps: ${members.map(([member, ending]) => `${member} (${ending.moving} of ${ending.known})`).join(", ")}.${rest}`;
+  const {moving, flat, noisy, unknown} = endingOf(runs);
+  const said = [];
+  if (moving) {
+    const members = membersOf(runs).map((member) => [member, runs.filter((run) => run.member === member)]).filter(([, own]) => endingOf(own).moving);
+    said.push(`still moving: ${members.map(([member, own]) => `${member} (${endingOf(own).moving} of ${own.length})`).join(", ")}`);
+  }
+  if (flat) said.push(`flat: ${countText(flat, "run")}`);
+  if (noisy) {
+    const unseen = 2 * median(runs.map((run) => run.ending?.error_nats).filter(Number.isFinite));
+    said.push(`too noisy to tell: ${countText(noisy, "run")}, in which a change of ${formatNumber(unseen, 2)} nats would go unseen`);
+  }
+  if (unknown) said.push(`unknown: ${countText(unknown, "run")} with too few steps`);
+  return said.length ? ` Over the last tenth of the steps ${said.join("; ")}.` : "";
 }
 
 const kStudyCurves = {
   id: "curves",
   title: "Loss on the way",
-  about: "Training loss in nats a token, each point the mean over a stretch of steps and over the seeds; a band, where there are at most six lines, is what the seeds span. A curve that is not flat at the end says that the figures of this study are those of models in the middle of their training.",
-  terms: [["Flat", "The slope of a line through the losses of the last tenth of the steps is below twice its error, or below 0.002 nats a tenth of the run (docs/analyses/dynamics.md). The schedule of the learning rate ends at a small rate, which flattens any curve."]],
+  about: "Training loss in nats a token, each point the mean over a stretch of steps and over the seeds; a band, where there are at most six lines, is what the seeds span. Where curves are not shown to be flat at the end, the figures of this study are those of models in the middle of their training.",
+  terms: [["Flat", "Of a line through the losses of the last tenth of the steps the slope and twice its error together are below 0.02 nats a tenth of the run; moving: the slope is more than twice its error; too noisy to tell: neither (docs/analyses/dynamics.md). The schedule of the learning rate ends at a small rate, which flattens any curve."]],
   claims: [11, 14, 15, 19],
   keys: () => [],
   controls: (report) => [groupControl(report), {id: "key", label: "Loss on", options: Object.entries(kLosses).map(([value, text]) => ({value, text}))}],
@@ -49,7 +65,7 @@ const kStudyCurves = {
     const runs = runsOf(report, state.group);
     const lines = membersOf(runs).map((member) => {
       const own = runs.filter((run) => run.member === member);
-      return {name: endingOf(own).moving ? `${member}, not flat` : member, cells: [member], points: trainingCurve(own, (point) => point[state.key]), ...memberStyle(report, member)};
+      return {name: endingOf(own).moving ? `${member}, still moving` : member, cells: [member], points: trainingCurve(own, (point) => point[state.key]), ...memberStyle(report, member)};
     }).filter(({points}) => points.length > 0);
     if (!lines.length) return {missing: `these runs have no loss on ${kLosses[state.key]}.`};
     const last = lines.map(({cells: [member], points}) => [member, points.at(-1).mean]).sort((a, b) => a[1] - b[1]);
