@@ -51,9 +51,10 @@ function look(win, doc) {
     requests: win.performance.getEntriesByType("resource").map((r) => r.name), text: doc.body.innerText, foreign: doc.querySelectorAll("img, iframe, b > b, .plot a").length,
   };
 }
+// Time here is virtual and runs ahead of what other threads unpack on a busy machine: wait long, it costs nothing.
 async function report() {
   const win = frame.contentWindow;
-  for (let i = 0; i < 600 && frame.contentDocument?.documentElement?.dataset?.ready !== "yes"; ++i) await pause(50);
+  for (let i = 0; i < 6000 && frame.contentDocument?.documentElement?.dataset?.ready !== "yes"; ++i) await pause(50);
   const doc = frame.contentDocument;
   const extra = {};
   await (async () => { ACTIONS })();
@@ -114,7 +115,7 @@ nlohmann::json look_at(const std::filesystem::path& html, int width, const std::
   const std::string command = fmt::format(
       "timeout 120 {} --headless=new --no-sandbox --disable-gpu --hide-scrollbars --allow-file-access-from-files "
       "--window-size=1600,1000 "
-      "--user-data-dir='{}' --virtual-time-budget=40000 --dump-dom 'file://{}' 2>/dev/null",
+      "--user-data-dir='{}' --virtual-time-budget=400000 --dump-dom 'file://{}' 2>/dev/null",
       find_chromium(), (folder / "profile").string(), frame.string());
   const std::string dom = output_of(command), open = "<pre id=\"probe\">";
   const size_t start = dom.find(open);
