@@ -147,8 +147,8 @@ std::vector<LayerKeyMass> KeyMass::results() const {
     out.layer = layer.layer;
     for (const Sums& s : layer.heads) {
       out.heads.push_back({s.rows, mean(s.share, s.weighted), mean(s.share_positive, s.weighted_positive),
-                           mean(s.share_value_weighted, s.value_weighted),
-                           mean(s.mass, s.rows), mean(s.mass_positive, s.rows), mean(s.mass_rescaled, s.rows)});
+                           mean(s.share_value_weighted, s.value_weighted), mean(s.mass, s.rows),
+                           mean(s.mass_positive, s.rows), mean(s.mass_rescaled, s.rows)});
     }
   }
   return result;
