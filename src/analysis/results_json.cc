@@ -13,19 +13,6 @@ using nlohmann::json;
 
 constexpr std::array<std::string_view, kMapKinds> kPrefixes = {"", "a1_", "a2_"};
 
-json to_json(const std::optional<Summary>& summary, const std::string& place) {
-  if (!summary) return nullptr;
-  const auto finite = [&](double x) -> json {
-    if (!std::isfinite(x)) fail(ErrorCode::numeric, "{}: the value is {}, expected a finite number", place, x);
-    return x;
-  };
-  const auto& interval = summary->interval;
-  return {{"mean", finite(summary->mean)},
-          {"median", finite(summary->median)},
-          {"low", interval ? finite(interval->low) : json()},
-          {"high", interval ? finite(interval->high) : json()}};
-}
-
 void write_measures(json& out, const std::array<Summaries, kMapKinds>& measures, const Selection& selection, bool parts,
                     const std::string& place) {
   for (size_t kind = 0; kind < (parts ? kMapKinds : 1); ++kind) {
@@ -33,17 +20,17 @@ void write_measures(json& out, const std::array<Summaries, kMapKinds>& measures,
       const MeasureInfo& measure = info(static_cast<Measure>(m));
       if (!selection.measures[m] || (kind > 0 && !measure.of_parts)) continue;
       const std::string name = std::string(kPrefixes[kind]) + std::string(measure.name);
-      out[name] = to_json(measures[kind][m], fmt::format("{} {}", place, name));
+      out[name] = summary_json(measures[kind][m], fmt::format("{} {}", place, name));
     }
   }
 }
 
 template <class Results>
 void write_layer_wide(json& out, const Results& results, const Selection& selection, const std::string& place) {
-  out["lambda"] = to_json(results.lambda, place + " lambda");
+  out["lambda"] = summary_json(results.lambda, place + " lambda");
   if (!selection.redundancy) return;
-  out["cosine_distance"] = to_json(results.cosine_distance, place + " cosine_distance");
-  out["cka"] = to_json(results.cka, place + " cka");
+  out["cosine_distance"] = summary_json(results.cosine_distance, place + " cosine_distance");
+  out["cka"] = summary_json(results.cka, place + " cka");
 }
 
 json extremes(const std::array<std::optional<Extreme>, kMeasureCount>& values, const Selection& selection) {
@@ -75,6 +62,19 @@ json edges(const std::array<uint64_t, Bins>&, double first, double last) {
 }
 
 }  // namespace
+
+json summary_json(const std::optional<Summary>& summary, const std::string& place) {
+  if (!summary) return nullptr;
+  const auto finite = [&](double x) -> json {
+    if (!std::isfinite(x)) fail(ErrorCode::numeric, "{}: the value is {}, expected a finite number", place, x);
+    return x;
+  };
+  const auto& interval = summary->interval;
+  return {{"mean", finite(summary->mean)},
+          {"median", finite(summary->median)},
+          {"low", interval ? finite(interval->low) : json()},
+          {"high", interval ? finite(interval->high) : json()}};
+}
 
 nlohmann::json results_json(const AnalysisResults& results, const Selection& selection, const ResultsHeader& header) {
   json out = {{"schema", kResultsSchema},    {"command", header.command}, {"version", header.version},

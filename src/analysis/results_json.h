@@ -2,9 +2,11 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 
 #include "analysis/analyzer.h"
+#include "analysis/summary.h"
 
 namespace unchain::analysis {
 
@@ -17,6 +19,10 @@ struct ResultsHeader {
 };
 
 inline constexpr int kResultsSchema = 1;
+
+// {"mean", "median", "low", "high"}, low and high null where fewer than two windows contribute; null for no summary.
+// `place` begins the message. Error: numeric if a value is not finite.
+nlohmann::json summary_json(const std::optional<Summary>& summary, const std::string& place);
 
 // {"schema", "command", "version", "settings", "model", "windows": [tokens], "layers": [{"layer", "window", "lambda",
 // "cosine_distance", "cka", "heads": [{"head", MEASURE…}]}], "summary": {MEASURE…, "highest", "lowest"}}; every measure

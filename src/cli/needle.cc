@@ -21,15 +21,6 @@ struct Options {
   eval::NeedleOptions needles;
 };
 
-json to_json(const std::optional<analysis::Summary>& summary) {
-  if (!summary) return nullptr;
-  const auto& interval = summary->interval;
-  return {{"mean", summary->mean},
-          {"median", summary->median},
-          {"low", interval ? json(interval->low) : json()},
-          {"high", interval ? json(interval->high) : json()}};
-}
-
 json to_json(const eval::Proportion& proportion) {
   const auto interval = eval::wilson_interval(proportion);
   return {{"asked", proportion.asked},
@@ -62,7 +53,7 @@ class Attention {
     }
     std::vector<std::optional<double>> means;
     for (size_t s = 0; s < sums.size(); ++s) means.emplace_back(sums[s] / static_cast<double>(counts[s]));
-    return to_json(bootstrap_.summarise(means));
+    return analysis::summary_json(bootstrap_.summarise(means), "attention on the answer");
   }
 
  private:

@@ -1,14 +1,12 @@
 #include "cli/needle_row.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <numeric>
 #include <span>
 
 #include "analysis/map_row.h"
+#include "formats/json.h"
 #include "model/context.h"
 
 namespace unchain::cli {
@@ -20,8 +18,8 @@ using nlohmann::json;
 json rounded(const std::vector<float>& values) {
   json out = json::array();
   for (const float x : values) {
-    const double rounded = std::strtod(fmt::format("{:.4g}", x).c_str(), nullptr);
-    out.push_back(rounded == 0 ? json(0) : json(rounded));
+    const double shortened = formats::rounded(static_cast<double>(x), 4);
+    out.push_back(shortened == 0 ? json(0) : json(shortened));
   }
   return out;
 }

@@ -1,5 +1,6 @@
 #include "formats/json.h"
 
+#include <cstdlib>
 #include <set>
 #include <vector>
 
@@ -46,6 +47,10 @@ nlohmann::json parse_json(std::string_view text, const std::string& where, int d
   } catch (const nlohmann::json::exception& e) {
     fail(ErrorCode::format, "{}: not valid JSON ({}); the file is damaged", where, printable(e.what()));
   }
+}
+
+double rounded(double value, int digits) {
+  return std::strtod(fmt::format("{:.{}g}", value, digits).c_str(), nullptr);
 }
 
 }  // namespace unchain::formats

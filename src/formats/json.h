@@ -11,4 +11,7 @@ namespace unchain::formats {
 // twice in one object, arrays and objects nested deeper than `depth`). `comments`: // and /* */ are allowed.
 nlohmann::json parse_json(std::string_view text, const std::string& where, int depth = 32, bool comments = false);
 
+// The number with so many significant digits, which JSON then writes as shortly.
+double rounded(double value, int digits);
+
 }  // namespace unchain::formats

@@ -5,6 +5,7 @@
 #include <numbers>
 
 #include "analysis/analyzer.h"
+#include "analysis/results_json.h"
 #include "analysis/summary.h"
 #include "base/check.h"
 #include "model/context.h"
@@ -59,24 +60,12 @@ void add_predictions(Units& units, model::Context& context, const std::vector<in
   add(units, "token_error", "window", wrong / static_cast<double>(predicted));
 }
 
-ordered_json interval_json(const std::optional<analysis::Summary>& summary, const char* middle) {
-  const auto& interval = summary->interval;
-  return {{middle, summary->mean},
-          {"median", summary->median},
-          {"low", interval ? ordered_json(interval->low) : ordered_json()},
-          {"high", interval ? ordered_json(interval->high) : ordered_json()}};
-}
-
 ordered_json model_json(const ComparedModel& model, analysis::Bootstrap& bootstrap) {
   ordered_json measures = ordered_json::object();
   for (const auto& [name, units] : model.units) {
     const auto summary = bootstrap.summarise(units.values);
-    if (!summary) {
-      measures[name] = nullptr;  // does not apply
-      continue;
-    }
-    measures[name] = {{"unit", units.unit}, {"units", summary->windows}};
-    measures[name].update(interval_json(summary, "mean"));
+    ordered_json& out = measures[name] = analysis::summary_json(summary, name);  // null: does not apply
+    if (summary) out.update({{"unit", units.unit}, {"units", summary->windows}});
   }
   return {{"name", model.name}, {"measures", measures}};
 }
@@ -185,7 +174,9 @@ ordered_json comparison_json(const std::vector<ComparedModel>& models, uint64_t 
                                                                    {"model", models[m].name},
                                                                    {"against", first.name},
                                                                    {"units", summary->windows}});
-      pair.update(interval_json(summary, "difference"));
+      pair.update(analysis::summary_json(summary, name));
+      pair["difference"] = summary->mean;
+      pair.erase("mean");
     }
   }
   return out;

@@ -1,8 +1,6 @@
 #include "study/measure_model.h"
 
-#include <cstdlib>
-
-#include "base/check.h"
+#include "formats/json.h"
 
 namespace unchain::study {
 namespace {
@@ -24,15 +22,15 @@ ordered_json to_json(const std::vector<RankLoss>& losses) {
   for (const RankLoss& loss : losses) {
     list.push_back({{"fixed", loss.fixed},
                     {"rank", loss.rank ? ordered_json(*loss.rank) : ordered_json()},
-                    {"loss_nats", rounded(loss.loss_nats)}});
+                    {"loss_nats", formats::rounded(loss.loss_nats, kDigits)}});
   }
   return list;
 }
 
 ordered_json to_json(const analysis::LambdaCurve& curve) {
   ordered_json out = {{"m", curve.m}, {"loss_nats", ordered_json::array()}, {"best_m", curve.best_m}};
-  for (const double loss : curve.loss) out["loss_nats"].push_back(rounded(loss));
-  out["best_loss_nats"] = rounded(curve.best_loss);
+  for (const double loss : curve.loss) out["loss_nats"].push_back(formats::rounded(loss, kDigits));
+  out["best_loss_nats"] = formats::rounded(curve.best_loss, kDigits);
   return out;
 }
 
@@ -50,16 +48,12 @@ ordered_json to_json(const RunCurves& curves) {
 
 }  // namespace
 
-double rounded(double value) {
-  return std::strtod(fmt::format("{:.8g}", value).c_str(), nullptr);
-}
-
 ordered_json to_json(const Measures& measures) {
   ordered_json out = ordered_json::object();
   for (const auto& [name, measured] : measures) {
     auto windows = measured.windows;
     for (auto& text : windows)
-      for (double& value : text) value = rounded(value);
+      for (double& value : text) value = formats::rounded(value, kDigits);
     out[name] = {{"value", to_json(measured.value)}, {"windows", windows}};
   }
   return out;
@@ -72,7 +66,8 @@ ordered_json to_json(const std::vector<HessianPoint>& points) {
   const auto values = [](const std::vector<analysis::HessianValue>& ends) {
     ordered_json list = ordered_json::array();
     for (const analysis::HessianValue& end : ends)
-      list.push_back({{"value", rounded(end.value)}, {"residual", rounded(end.residual)}});
+      list.push_back(
+          {{"value", formats::rounded(end.value, kDigits)}, {"residual", formats::rounded(end.residual, kDigits)}});
     return list;
   };
   ordered_json list = ordered_json::array();

@@ -21,7 +21,7 @@ nlohmann::ordered_json measure_model(const MeasureInputs& in, model::Trainable* 
 nlohmann::ordered_json to_json(const Measures& measures);
 nlohmann::ordered_json to_json(const std::vector<HessianPoint>& points);
 
-// Eight digits, for the many numbers that only ever meet others of their kind.
-double rounded(double value);
+// Digits of the many numbers that only ever meet others of their kind.
+inline constexpr int kDigits = 8;
 
 }  // namespace unchain::study

@@ -32,7 +32,9 @@ struct Mean {
     sum += value.get<double>();
     ++count;
   }
-  ordered_json value() const { return count > 0 ? ordered_json(rounded(sum / static_cast<double>(count))) : nullptr; }
+  ordered_json value() const {
+    return count > 0 ? ordered_json(formats::rounded(sum / static_cast<double>(count), kDigits)) : nullptr;
+  }
 };
 
 std::vector<ordered_json> read_metrics(const fs::path& path) {
