@@ -52,12 +52,13 @@ class Study {
  public:
   Study(const Description& description, const std::vector<PlannedRun>& runs, const StudyOptions& options)
       : description_(description), runs_(runs), options_(options), runner_(description, options), done_(runs.size()) {
+    if (runs.empty()) return;
+    const auto tokenizer = train::open_vocabulary(runs.front().config);  // of all runs
     for (const PlannedRun& run : runs) {
       if (run.config.data.valid.empty())
         fail(ErrorCode::usage, "data.valid is missing: a study compares models on a text that none has seen");
       if (!run.last_words.empty()) hash_of(run.last_words);
-      train::RunConfig config = run.config;
-      const auto tokenizer = train::open_vocabulary(config);
+      train::RunConfig config = run.config;  // to which model_config() adds
       work_.push_back(static_cast<double>(config.train.tokens) *
                       static_cast<double>(model::parameter_count(train::model_config(config, *tokenizer))));
     }
@@ -134,7 +135,10 @@ class Study {
     for (const Track& track : description_.tracks) {
       if (track.name != run.track) continue;
       if (run.pilot || track.needle.empty()) return track.needle;
-      return {track.needle[judged_rungs(description_, finished()).at(track.name)]};
+      std::vector<ordered_json> pilots;
+      for (size_t i = 0; i < runs_.size(); ++i)
+        if (runs_[i].pilot && runs_[i].track == run.track) pilots.push_back(done_[i]);
+      return {track.needle[judged_rungs(description_, pilots).at(track.name)]};
     }
     fail(ErrorCode::internal, "study: the run {} is of no track", run.name());
   }
