@@ -128,11 +128,7 @@ void add_choice(CLI::App& app) {
   command->add_option("--max-items", options->max_items, "score only the first so many; 0: all")
       ->default_val(0)
       ->group("Items");
-  command
-      ->add_option("--pretokenizer", common->pretokenizer,
-                   "split words by this known pattern in place of the one that the file names")
-      ->type_name("NAME")
-      ->group("Items");
+  add_pretokenizer(*command, *common, "Items");
   add_compute(*command, *common);
   command->add_flag("--items", options->items, "each item's figures in the JSON as well")->group("Output");
   add_output(*command, *common);

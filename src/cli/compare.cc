@@ -182,7 +182,7 @@ void add_compare(CLI::App& app) {
       ->default_val(512)
       ->group("Text");
   command->add_option("--windows", options->windows, "how many windows")->default_val(8)->group("Text");
-  add_text_reading(*command, *common);
+  add_pretokenizer(*command, *common, "Text");
   command
       ->add_option("--metrics", options->metrics,
                    "what to measure of attention: all, groups (rows, rank, block, references, redundancy) or measures "

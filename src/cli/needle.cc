@@ -224,11 +224,7 @@ void add_needle(CLI::App& app) {
                    "text between the needles; default: shuffled sentences of no importance")
       ->type_name("FILE")
       ->group("Prompts");
-  command
-      ->add_option("--pretokenizer", common->pretokenizer,
-                   "split words by this known pattern in place of the one that the file names")
-      ->type_name("NAME")
-      ->group("Prompts");
+  add_pretokenizer(*command, *common, "Prompts");
   add_result_folder(*command, options->out);
   add_seed(*command, *common);
   add_compute(*command, *common);

@@ -58,16 +58,20 @@ void add_compute(CLI::App& command, Common& common) {
       ->check(CLI::IsMember({"f32", "bf16"}));
 }
 
+void add_pretokenizer(CLI::App& command, Common& common, const std::string& group) {
+  command
+      .add_option("--pretokenizer", common.pretokenizer,
+                  "split words by this known pattern in place of the one that the file names")
+      ->type_name("NAME")
+      ->group(group);
+}
+
 void add_text_reading(CLI::App& command, Common& common) {
   command
       .add_flag("--special", common.special,
                 "read the names of control tokens in the text as those tokens; default: as plain text")
       ->group("Text");
-  command
-      .add_option("--pretokenizer", common.pretokenizer,
-                  "split words by this known pattern in place of the one that the file names")
-      ->type_name("NAME")
-      ->group("Text");
+  add_pretokenizer(command, common, "Text");
 }
 
 void add_seed(CLI::App& command, Common& common) {

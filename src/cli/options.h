@@ -32,6 +32,7 @@ void add_model(CLI::App& command, Common& common);
 void add_output(CLI::App& command, Common& common);
 void add_compute(CLI::App& command, Common& common);
 void add_text_reading(CLI::App& command, Common& common);
+void add_pretokenizer(CLI::App& command, Common& common, const std::string& group);
 void add_seed(CLI::App& command, Common& common);
 
 // Before any work: takes the threads, and makes sure that --json can be written. Error: io.
