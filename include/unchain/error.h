@@ -8,6 +8,7 @@
 
 namespace unchain {
 
+// Whose fault an error is.
 enum class ErrorCode {
   usage,        // the caller asked for something that makes no sense (option, argument, name)
   io,           // the system refused: no such file, no permission, disk full
@@ -18,10 +19,12 @@ enum class ErrorCode {
   internal,     // a broken promise of our own code
 };
 
+// What the library throws: what() is the message, code() says whose fault it is.
 class Error : public std::runtime_error {
  public:
+  // The message stands as it is given.
   Error(ErrorCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
-  ErrorCode code() const noexcept { return code_; }
+  ErrorCode code() const noexcept { return code_; }  // for callers that tell errors apart
 
  private:
   ErrorCode code_;

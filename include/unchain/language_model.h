@@ -22,11 +22,13 @@ enum class Precision {
 // The attention weights of one head: row i holds how query position i weighs the keys 0 … tokens − 1; those after i are
 // 0. Of a differential head, P = A1 − λ·A2, also the parts.
 struct AttentionMap {
-  int64_t tokens = 0;
-  std::vector<float> weights;          // P [tokens, tokens], row-major: what the values are multiplied by
-  std::vector<float> positive, noise;  // A1 and A2, likewise; empty without a noise term
-  std::vector<float> lambda;           // [tokens], one a query; empty without a noise term
+  int64_t tokens = 0;           // N: rows and columns of the maps
+  std::vector<float> weights;   // P [tokens, tokens], row-major: what the values are multiplied by
+  std::vector<float> positive;  // A1, likewise; empty without a noise term
+  std::vector<float> noise;     // A2, likewise
+  std::vector<float> lambda;    // [tokens], one a query; empty without a noise term
 
+  // P of one pair of positions, which must be within 0 … tokens − 1.
   float at(int64_t query, int64_t key) const { return weights[static_cast<size_t>(query * tokens + key)]; }
 };
 
@@ -37,12 +39,12 @@ class LanguageModel {
   // A GGUF file, or a folder with config.json and safetensors. Errors: io, format, shape, unsupported.
   static LanguageModel load(const std::string& path, Precision precision = Precision::fastest);
 
-  int64_t layers() const;
-  int64_t heads() const;  // query heads a layer
+  int64_t layers() const;  // how many, counted from 0 in what follows
+  int64_t heads() const;   // query heads a layer
   // Heads of a layer that have a map: heads(), or half of them where a pair makes one map. Error: usage for a layer
   // that the model has not.
   int64_t maps(int64_t layer) const;
-  int64_t vocabulary() const;
+  int64_t vocabulary() const;  // how many token ids there are: 0 … vocabulary() − 1
 
   // Token ids of a text, with the beginning-of-sequence token where the model adds one. Any bytes are accepted; those
   // for which the vocabulary has no piece become its unknown token or, where it has none, are left out.

@@ -1,6 +1,7 @@
 // The version of the library.
 #pragma once
 
+// The version that a program is compiled with, for example "0.1.0".
 #define UNCHAIN_VERSION "0.1.0"
 
 namespace unchain {
