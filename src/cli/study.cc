@@ -1,5 +1,6 @@
 #include "study/study.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <optional>
 
@@ -128,18 +129,20 @@ study::Claims read_claims() {
   return study::parse_claims(std::string(study::claims_text()), "study/claims.json");
 }
 
-void judge_and_write(const Common& common, const Options& options, const ordered_json& settings,
-                     const std::vector<ordered_json>& done) {
+ordered_json judged(const ordered_json& settings, const std::vector<ordered_json>& done) {
   const study::Claims claims = read_claims();
-  ordered_json judged = ordered_json::array();
+  ordered_json verdicts = ordered_json::array();
   for (const study::ClaimResult& result : study::judge(claims, study::observe(claims, done)))
-    judged.push_back(study::to_json(result, claims));
-  const ordered_json results = {{"schema", analysis::kResultsSchema},
-                                {"command", "study"},
-                                {"version", UNCHAIN_VERSION},
-                                {"settings", settings},
-                                {"claims", judged},
-                                {"runs", done}};
+    verdicts.push_back(study::to_json(result, claims));
+  return {{"schema", analysis::kResultsSchema},
+          {"command", "study"},
+          {"version", UNCHAIN_VERSION},
+          {"settings", settings},
+          {"claims", verdicts},
+          {"runs", done}};
+}
+
+void write_and_tell(const Common& common, const Options& options, const ordered_json& results) {
   const std::string files = write_results(options.out, results, {});
   print_result(common, results, show(results) + show_claims(results) + "\n" + files);
 }
@@ -180,15 +183,22 @@ bool study_as(dist::Comm& comm, const Common& common, const Options& options) {
   interrupt_gently();
   const auto done = study::carry_out(description, runs, study);
   progress.reset();
-  if (done.size() < runs.size()) {
-    if (first) {
-      std::fprintf(stderr, "stopped after %zu of %zu runs, all saved; the same command with --resume goes on\n",
-                   done.size(), runs.size());
-    }
-    return true;
+  const bool stopped = done.size() < runs.size();
+  if (!first) return stopped;
+  ordered_json settings = {{"description", where}, {"set", options.settings}};
+  if (!stopped) {
+    write_and_tell(common, options, judged(settings, done));
+    return false;
   }
-  if (first) judge_and_write(common, options, {{"description", where}, {"set", options.settings}}, done);
-  return false;
+  settings["planned_runs"] = runs.size();
+  std::string so_far;
+  if (std::ranges::any_of(done, [](const ordered_json& run) { return !run["pilot"].get<bool>(); })) {
+    write_results(options.out, judged(settings, done), {});
+    so_far = fmt::format(", what they say so far is in {}", (out / "report.html").string());
+  }
+  std::fprintf(stderr, "stopped after %zu of %zu runs, all saved%s; the same command with --resume goes on\n",
+               done.size(), runs.size(), so_far.c_str());
+  return true;
 }
 
 // The second half of a text stands for texts that are averaged over where no other is given.
@@ -230,15 +240,15 @@ void ask_models(const Common& common, const Options& options) {
     warn_beyond_context(model::ModelFile::open(model.path), options.window,
                         fmt::format("{}: --window {}", model.path, options.window));
   make_result_folder(options.out);
-  judge_and_write(common, options,
-                  {{"models", options.models},
-                   {"text", options.text},
-                   {"calibration", options.calibration.empty() ? "second half of the text" : options.calibration},
-                   {"window", options.window},
-                   {"windows", options.windows},
-                   {"needles", options.needle_form},
-                   {"seed", common.seed}},
-                  study::measure_given(models, given));
+  const ordered_json settings = {
+      {"models", options.models},
+      {"text", options.text},
+      {"calibration", options.calibration.empty() ? "second half of the text" : options.calibration},
+      {"window", options.window},
+      {"windows", options.windows},
+      {"needles", options.needle_form},
+      {"seed", common.seed}};
+  write_and_tell(common, options, judged(settings, study::measure_given(models, given)));
 }
 
 void run(const Common& common, const Options& options) {

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <thread>
 
 #include "base/check.h"
@@ -100,13 +101,16 @@ class Study {
     options_.progress(progress);
   }
 
-  // Takes up what has been done, here or by other processes.
+  // Takes up what has been done, here or by other processes. Shown once for all of it: what stands at the first sight
+  // of progress is not taken for work of this session.
   void collect() {
+    std::optional<size_t> last;
     for (size_t i = 0; i < runs_.size(); ++i) {
       if (!done_[i].is_null() || !fs::exists(folder(runs_[i]) / "result.json") || !may_begin(runs_[i])) continue;
       done_[i] = read_result(runs_[i]);
-      if (!done_[i].is_null()) show(i, 0);
+      if (!done_[i].is_null()) last = i;
     }
+    if (last) show(*last, 0);
   }
 
   // Does the first run that no other process is at; false if there is none.

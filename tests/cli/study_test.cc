@@ -2,6 +2,7 @@
 #include <thread>
 
 #include "cli/program_folder.h"
+#include "study/study.h"
 
 namespace unchain::test {
 namespace {
@@ -144,19 +145,43 @@ TEST_F(CliStudy, StoppedAndResumedItEndsTheSame) {
   const RunResult stopped = run_program(command("a"), options);
   if (stopped.status != 0) {  // else it was faster than the signal
     EXPECT_EQ(stopped.status, -SIGTERM) << stopped.err;
-    EXPECT_NE(stopped.err.find("of 3 runs, all saved; the same command with --resume goes on"), std::string::npos)
-        << stopped.err;
-    EXPECT_FALSE(std::filesystem::exists(own_ / "a/results.json"));
+    EXPECT_NE(stopped.err.find("of 3 runs, all saved"), std::string::npos) << stopped.err;
+    EXPECT_NE(stopped.err.find("the same command with --resume goes on"), std::string::npos) << stopped.err;
+    const json so_far = json::parse(read_file(own_ / "a/results.json"));
+    EXPECT_EQ(so_far["settings"]["planned_runs"], 3);
+    EXPECT_LT(so_far["runs"].size(), 3u);
+    EXPECT_GE(so_far["runs"].size(), 1u);
+    EXPECT_NE(stopped.err.find("a/report.html"), std::string::npos) << stopped.err;
   }
   const auto before = std::filesystem::last_write_time(own_ / "a/runs/t-s-softmax-0/result.json");
   expect_failure(command("a"), 2, {"holds a study already", "--resume"});
   ASSERT_EQ(run_program(command("a", {"--resume"})).status, 0);
   EXPECT_EQ(std::filesystem::last_write_time(own_ / "a/runs/t-s-softmax-0/result.json"), before);
-  EXPECT_EQ(lasting(json::parse(read_file(own_ / "a/results.json"))),
-            lasting(json::parse(read_file(own_ / "whole/results.json"))));
+  const json results = json::parse(read_file(own_ / "a/results.json"));
+  EXPECT_EQ(lasting(results), lasting(json::parse(read_file(own_ / "whole/results.json"))));
+  EXPECT_FALSE(results["settings"].contains("planned_runs"));
   // What is done belongs to its description.
   expect_failure(command("a", {"--resume", "--set", "train.learning_rate=5e-3"}), 2,
                  {"t-s-softmax-0/result.json", "another description"});
+}
+
+// Or the time left would be reckoned from work that took no time.
+TEST_F(CliStudy, ProgressBeginsWithAllThatIsDone) {
+  ASSERT_EQ(run_program(command("a")).status, 0);
+  std::filesystem::remove(own_ / "a/runs/t-s-diff_v1-0/result.json");
+  const study::Description description = study::parse_description(read_file(own_ / "study.json"), "study.json");
+  std::vector<study::StudyProgress> seen;
+  study::StudyOptions options;
+  options.out = own_ / "a";
+  options.stop = [] { return true; };
+  options.progress = [&](const study::StudyProgress& progress) { seen.push_back(progress); };
+  const auto runs = study::plan(description, "study.json", own_ / "a/vocabulary", {});
+  EXPECT_EQ(study::carry_out(description, runs, options).size(), 2u);
+  ASSERT_EQ(seen.size(), 1u);
+  EXPECT_EQ(seen[0].runs_done, 2u);
+  EXPECT_EQ(seen[0].runs, 3u);
+  EXPECT_GT(seen[0].work, 0.6 * seen[0].total_work);
+  EXPECT_LT(seen[0].work, seen[0].total_work);
 }
 
 // A ladder of needles, pilots that choose its rung, and results that are damaged, of another version, or failed.

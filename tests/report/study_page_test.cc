@@ -75,16 +75,20 @@ json study_results() {
 }
 
 TEST_F(SlowPageInBrowser, DrawsAStudy) {
-  const json results = study_results();
+  json results = study_results();
   const std::string other = std::string(kOpenAll) + R"(
     const choose = doc.getElementById("measures-measure");
     choose.value = "negative_mass";
     choose.dispatchEvent(new win.Event("change"));
     await pause(300);)";
-  for (const int width : {360, 1200}) {
+  for (const int width : {1200, 360}) {
+    const bool unfinished = width == 360;
+    if (unfinished) results["settings"]["planned_runs"] = 9;
     const json seen = look_at(write({results, {}}, options_), width, width == 360 ? kOpenAll : other);
     expect_sound(seen, 4, 10);
     const std::string text = seen["text"];
+    EXPECT_EQ(text.find("unfinished: 5 of 9 runs") != std::string::npos, unfinished);
+    EXPECT_EQ(text.find("Unfinished. 5 of 9 runs are done") != std::string::npos, unfinished);
     EXPECT_NE(text.find("Study: mine.json"), std::string::npos);
     EXPECT_NE(text.find("Of 3 claims: 1 supported, 1 refuted, 1 not measured."), std::string::npos);
     EXPECT_NE(text.find("4 trained models · 2 members · 2 seeds · 1 failed"), std::string::npos);

@@ -26,7 +26,9 @@ function studyLimits(report) {
   const claims = studyClaims(report);
   const parts = claimParts(report).length;
   const [parameters, tokens] = [rangeText(runs, "parameters"), rangeText(runs, "tokens")];
+  const planned = finiteOrNull(report.results.settings?.planned_runs);
   const general = [
+    planned && `Unfinished. ${listOf(report.results.runs).length} of ${planned} runs are done: members and seeds that are missing now may turn what is said here.`,
     parameters && tokens && `Sizes. These models have ${parameters} parameters and were trained on ${tokens} tokens; nothing here says how larger ones behave.`,
     "Texts. All models were trained and measured on the same texts. A seed varies the first weights and the order of the data, not the text: intervals say how far seeds differ, not how far texts do.",
     `Seeds. ${countText(distinct(runs.map((run) => run.seed)).length, "seed")} at most; standard deviations and noise floors are estimated from them, so that only large effects are seen.`,
@@ -54,7 +56,8 @@ const kStudyPage = {
   subtitle(report) {
     const runs = studyRuns(report);
     const failed = listOf(report.results.runs).filter((run) => run?.failed).length;
-    return [countText(runs.length, "trained model"), countText(membersOf(runs).length, "member"), countText(distinct(runs.map((run) => run.seed)).length, "seed"), failed && `${failed} failed`].filter(Boolean).join(" · ");
+    const planned = finiteOrNull(report.results.settings?.planned_runs);
+    return [planned && `unfinished: ${listOf(report.results.runs).length} of ${planned} runs`, countText(runs.length, "trained model"), countText(membersOf(runs).length, "member"), countText(distinct(runs.map((run) => run.seed)).length, "seed"), failed && `${failed} failed`].filter(Boolean).join(" · ");
   },
   summary(report) {
     const runs = studyRuns(report);
