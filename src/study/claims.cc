@@ -154,13 +154,14 @@ std::vector<Part> read_parts(const Reader& claim, const char* key, const Claims&
 
 Claim read_claim(const json& found, const std::string& place, const Claims& claims, const std::string& where) {
   const Reader reader{found, where, place};
-  train::check_keys(found, place, {"id", "source", "statement", "kind", "parts", "sensitivity", "note"}, where, kDocs);
+  train::check_keys(found, place, {"id", "source", "name", "statement", "kind", "parts", "sensitivity", "note"}, where, kDocs);
   Claim claim;
   if (!found.contains("id") || !found["id"].is_number_integer()) reader.wrong("id", "a whole number");
   claim.id = found["id"];
   for (const Claim& other : claims.claims)
     if (other.id == claim.id) reader.wrong("id", "a number that no other claim has");
   claim.source = reader.one_of("source", kSources, "seed or paper");
+  claim.name = reader.text("name");
   claim.statement = reader.text("statement");
   claim.kind = reader.word<ClaimKind>("kind", kKinds, true);
   claim.parts = read_parts(reader, "parts", claims);

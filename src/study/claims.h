@@ -52,7 +52,8 @@ enum class ClaimKind : uint8_t { measured, identity };
 
 struct Claim {
   int64_t id = 0;
-  std::string source, statement;
+  std::string source;
+  std::string name, statement;  // a few words for pictures; the sentence
   ClaimKind kind = ClaimKind::measured;
   std::vector<Part> parts, sensitivity;
   std::string note;

@@ -394,7 +394,7 @@ ordered_json to_json(const ClaimResult& result, const Claims& claims) {
   for (const PartResult& each : result.parts) parts.push_back(part_json(each, claims));
   for (const PartResult& each : result.sensitivity) sensitivity.push_back(part_json(each, claims));
   const Claim& claim = result.claim;
-  ordered_json out = {{"id", claim.id}, {"source", claim.source}, {"statement", claim.statement}};
+  ordered_json out = {{"id", claim.id}, {"source", claim.source}, {"name", claim.name}, {"statement", claim.statement}};
   out["kind"] = claim.kind == ClaimKind::identity ? "identity" : "measured";
   for (const char* key : {"measure", "threshold", "floor", "detectable", "effect", "values"})
     out[key] = parts.empty() ? ordered_json() : parts.front()[key];

@@ -66,7 +66,7 @@ struct ClaimResult {
 // observation that stands twice).
 std::vector<ClaimResult> judge(const Claims& claims, const Observations& observations);
 
-// An entry of `claims[]` in results.json: {"id", "source", "statement", "kind", "measure", "threshold", "floor",
+// An entry of `claims[]` in results.json: {"id", "source", "name", "statement", "kind", "measure", "threshold", "floor",
 // "detectable", "effect", "values": {MEMBER: {"mean", "low", "high", "seeds"}}, "verdict", "note", "parts": [],
 // "sensitivity": []}; measure to values are those of the first part. A part: {"measure", "comparison", "of", "against",
 // "reference", "track", "size", "tokens", "rows", "layers", "over", "unit", "direction", "threshold", "floor",

@@ -45,6 +45,7 @@ json study_results() {
   const auto claim = [&](int id, const json& verdict, const json& parts) {
     results["claims"].push_back({{"id", id},
                                  {"source", "seed"},
+                                 {"name", "bold <i>claim</i>"},
                                  {"statement", "A <b>bold</b> claim."},
                                  {"verdict", verdict},
                                  {"note", "Not \"all\"."},
@@ -100,6 +101,11 @@ TEST_F(SlowPageInBrowser, DrawsAStudy) {
     EXPECT_NEAR(dots["x"][1].get<double>(), 1 / 1.25, 1e-12);
     EXPECT_NEAR(dots["x"][2].get<double>(), -1 / 1.5, 1e-12);
     EXPECT_TRUE(dots["x"][3].is_null());
+    json legend = json::array();
+    for (const json& trace : seen["pictures"]["claims"]["traces"])
+      if (trace.value("name", json()).is_string()) legend.push_back(trace["name"]);
+    EXPECT_EQ(legend, json({"supported", "undecided", "refuted"}));
+    EXPECT_EQ(text.find("bold <i>claim</i> 1a") != std::string::npos, width == 1200) << text;
     EXPECT_EQ(seen["tables"]["claims"].size(), 5u);
     EXPECT_EQ(seen["tables"]["claims"][1][2], "A <b>bold</b> claim.");
     EXPECT_EQ(seen["tables"]["claims"][4][3], "not measured");

@@ -117,7 +117,7 @@ const char* const kSmall = R"({
   "roles": {"diff": "diff_v2", "twin": "softmax"},
   "beside": {"of": {"diff": ["diff_v1"]}},
   "measures": {"loss": {"unit": "nats", "tokens": 256, "rows": "all", "layers": "all", "over": "tokens"}},
-  "claims": [{"id": 1, "source": "seed", "statement": "s", "kind": "measured", "note": "n", "parts": [
+  "claims": [{"id": 1, "source": "seed", "name": "n", "statement": "s", "kind": "measured", "note": "n", "parts": [
     {"measure": "loss", "comparison": "difference", "of": "diff", "against": "twin", "track": "language",
      "direction": "below", "threshold": 0.5, "effect": 2}]}]
 })";

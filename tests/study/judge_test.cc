@@ -27,7 +27,7 @@ Claims claims_of(const std::string& parts, const std::string& more = "") {
       "rank": {"unit": "directions", "rows": "all", "layers": "all", "over": "layers", "windows": "median"},
       "score": {"unit": "share", "rows": "all", "layers": "all", "over": "items"},
       "size": {"unit": "numbers", "rows": "none", "layers": "all", "over": "tensors", "count": true}},
-    "claims": [{"id": 1, "source": "seed", "statement": "It is so.", "kind": "measured", "note": "n", "parts": [)" +
+    "claims": [{"id": 1, "source": "seed", "name": "so", "statement": "It is so.", "kind": "measured", "note": "n", "parts": [)" +
                           parts + "]" + more + "}]}",
                       "c.json");
 }
@@ -512,7 +512,7 @@ TEST(Judge, JsonHasAllKeysAndNullForWhatThereIsNot) {
   World world;
   world.add_all("softmax", "loss", {5, 5.1, 5.2}).add_all("diff_v2", "loss", {2, 2.1, 2.21});
   const auto json = to_json(world.judge_one(claims), claims);
-  for (const char* key : {"id", "source", "statement", "measure", "threshold", "floor", "detectable", "effect",
+  for (const char* key : {"id", "source", "name", "statement", "measure", "threshold", "floor", "detectable", "effect",
                           "values", "verdict", "note", "parts", "sensitivity"})
     EXPECT_TRUE(json.contains(key)) << key;
   EXPECT_EQ(json["verdict"], "supported");

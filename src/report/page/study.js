@@ -22,7 +22,7 @@ function claimParts(report) {
       return part.direction === "below" ? low - x : x - low;
     };
     const many = claim.parts.length > 1;
-    return {claim, part, distance, name: `${claim.id}${many ? "abcdef"[place] : ""}`, verdict: many ? part.verdict : claim.verdict};
+    return {claim, part, distance, first: place === 0, name: `${claim.id}${many ? "abcdef"[place] : ""}`, verdict: many ? part.verdict : claim.verdict};
   }));
 }
 
@@ -59,7 +59,7 @@ function memberStyle(report, member) {
 const kStudyClaims = {
   id: "claims",
   title: "What is claimed, and what we measure",
-  about: "A line a claim, or a part of one. The dot is the estimate, the bar its 95 % interval over seeds, the light band the noise floor; right of the line in the middle is the claimed side of the threshold. Each line has its own scale, so that lengths can be compared within a line alone: the table has the numbers, and links to the pictures of each claim. A claim is supported if the whole bar lies on the claimed side and the dot beyond the floor, refuted if the same holds on the other side.",
+  about: "A line a claim, or a part of one. The mark is the estimate, the bar its 95 % interval over seeds, the light band the noise floor; right of the line in the middle is the claimed side of the threshold. Each line has its own scale, so that lengths can be compared within a line alone: the table has the numbers, and links to the pictures of each claim. A claim is supported if the whole bar lies on the claimed side and the mark beyond the floor, refuted if the same holds on the other side.",
   keys: () => [],
   controls: () => [],
   draw(report, state, width) {
@@ -74,22 +74,25 @@ const kStudyClaims = {
     });
     const rows = indices(shown.length);
     const color = {supported: colors.series[3], refuted: colors.series[1], undecided: colors.series[2]};
+    const mark = (verdict) => ({color: color[verdict] ?? colors.soft, symbol: {supported: "circle", refuted: "x", undecided: "circle-open"}[verdict] ?? "square", size: 9});
+    const marks = shown.map(({verdict}) => mark(verdict));
     const hover = shown.map(({claim, part, verdict}) => `${plotText(claim.statement)}<br>${plotText(part.measure.replaceAll("_", " "))}: ${formatNumber(part.mean)} (${formatNumber(part.low)} to ${formatNumber(part.high)})<br>threshold ${thresholdText(part.threshold)}, ${verdictText(verdict)}`);
     const bar = (ends, place, line) => ({type: "scatter", mode: "lines", x: [...ends, null], y: [place, place, null], line, hoverinfo: "skip", showlegend: false});
     return {
       traces: [
         ...shown.flatMap(({floor}, i) => (floor > 0 ? [bar([-floor, floor], i, {color: colors.line, width: 14})] : [])),
         ...shown.flatMap(({ends, verdict}, i) => (ends.every((x) => x !== null) ? [bar(ends, i, {color: color[verdict] ?? colors.soft, width: 2.5})] : [])),
+        ...distinct(shown.filter(({middle}) => middle !== null).map(({verdict}) => verdict)).map((verdict) => ({type: "scatter", mode: "markers", x: [null], y: [null], marker: mark(verdict), name: verdictText(verdict)})),
         {
           type: "scatter", mode: "markers", x: shown.map(({middle}) => middle), y: rows, text: hover, hovertemplate: "%{text}<extra></extra>", showlegend: false,
-          marker: {size: 9, color: shown.map(({verdict}) => color[verdict] ?? colors.soft)},
+          marker: {size: 9, color: marks.map((each) => each.color), symbol: marks.map((each) => each.symbol)},
         },
       ],
       layout: {
         xaxis: {title: {text: width < 520 ? "other side ← → claimed side" : "other side of the threshold ← → claimed side"}, range: [-1.1, 1.1], zeroline: true, zerolinecolor: colors.ink, showticklabels: false, showgrid: false},
-        yaxis: {range: [shown.length - 0.4, -0.6], tickmode: "array", tickvals: rows, ticktext: shown.map(({name, verdict}) => (width < 520 ? name : `${name} ${verdictText(verdict)}`)), showgrid: false},
+        yaxis: {range: [shown.length - 0.4, -0.6], tickmode: "array", tickvals: rows, ticktext: shown.map(({claim, name, first}) => (width < 520 || !first ? name : `${plotText(claim.name ?? "")} ${name}`)), showgrid: false},
       },
-      height: 90 + 24 * shown.length,
+      height: 120 + 24 * shown.length,
       sentence: claimsSentence(report),
       label: `Estimates of ${countText(shown.length, "part")} of claims beside their thresholds`,
       table: {
