@@ -10,6 +10,7 @@
 #include "base/rng.h"
 #include "cli/result_folder.h"
 #include "report/table.h"
+#include "study/shown_maps.h"
 #include "unchain/version.h"
 
 namespace unchain::cli {
@@ -158,7 +159,13 @@ void run(const Common& common, const Options& options) {
     named.model = name_and_path(options.models[m]).second;
     results["models"][m]["model"] = describe_model(named, *models[m].model);
   }
-  const std::string files = write_results(options.out, results, nlohmann::json::object());
+  nlohmann::json maps = nlohmann::json::array();
+  for (const study::ComparedModel& model : models) {
+    maps.push_back(study::shown_maps(model.name, model.model, *model.tokenizer,
+                                     model.tokenizer->encode_with_bos(parts.front()),
+                                     study::kMapBytes / static_cast<int64_t>(models.size())));
+  }
+  const std::string files = write_results(options.out, results, {{"models", maps}});
   print_result(common, results, show(results) + "\n" + files);
 }
 

@@ -14,6 +14,7 @@
 #include "report/table.h"
 #include "study/given.h"
 #include "study/observe.h"
+#include "study/shown_maps.h"
 #include "unchain/version.h"
 
 namespace unchain::cli {
@@ -129,8 +130,7 @@ study::Claims read_claims() {
   return study::parse_claims(std::string(study::claims_text()), "study/claims.json");
 }
 
-ordered_json judged(const ordered_json& settings, const std::vector<ordered_json>& done) {
-  const study::Claims claims = read_claims();
+ordered_json judged(const study::Claims& claims, const ordered_json& settings, const std::vector<ordered_json>& done) {
   ordered_json verdicts = ordered_json::array();
   for (const study::ClaimResult& result : study::judge(claims, study::observe(claims, done)))
     verdicts.push_back(study::to_json(result, claims));
@@ -142,8 +142,10 @@ ordered_json judged(const ordered_json& settings, const std::vector<ordered_json
           {"runs", done}};
 }
 
-void write_and_tell(const Common& common, const Options& options, const ordered_json& results) {
-  const std::string files = write_results(options.out, results, {});
+// `maps`: the page's "models".
+void write_and_tell(const Common& common, const Options& options, const ordered_json& results,
+                    const nlohmann::json& maps) {
+  const std::string files = write_results(options.out, results, {{"models", maps}});
   print_result(common, results, show(results) + show_claims(results) + "\n" + files);
 }
 
@@ -184,16 +186,17 @@ bool study_as(dist::Comm& comm, const Common& common, const Options& options) {
   const auto done = study::carry_out(description, runs, study);
   progress.reset();
   const bool stopped = done.size() < runs.size();
+  const study::Claims claims = read_claims();
   if (!first) return stopped;
   ordered_json settings = {{"description", where}, {"set", options.settings}};
   if (!stopped) {
-    write_and_tell(common, options, judged(settings, done));
+    write_and_tell(common, options, judged(claims, settings, done), study::maps_of_runs(runs, out, claims));
     return false;
   }
   settings["planned_runs"] = runs.size();
   std::string so_far;
   if (std::ranges::any_of(done, [](const ordered_json& run) { return !run["pilot"].get<bool>(); })) {
-    write_results(options.out, judged(settings, done), {});
+    write_results(options.out, judged(claims, settings, done), {{"models", study::maps_of_runs(runs, out, claims)}});
     so_far = fmt::format(", what they say so far is in {}", (out / "report.html").string());
   }
   std::fprintf(stderr, "stopped after %zu of %zu runs, all saved%s; the same command with --resume goes on\n",
@@ -219,7 +222,8 @@ void ask_models(const Common& common, const Options& options) {
     fail(ErrorCode::usage, "--models: give a text that no model was trained on, as --text FILE");
   if (options.window < 16) fail(ErrorCode::usage, "--window {}: expected at least 16 tokens", options.window);
   if (options.windows < 2) fail(ErrorCode::usage, "--windows {}: expected at least 2", options.windows);
-  const auto models = study::parse_given(options.models, read_claims());
+  const study::Claims claims = read_claims();
+  const auto models = study::parse_given(options.models, claims);
   study::GivenOptions given;
   given.text = read_text_file(options.text);
   if (options.calibration.empty()) {
@@ -248,7 +252,8 @@ void ask_models(const Common& common, const Options& options) {
       {"windows", options.windows},
       {"needles", options.needle_form},
       {"seed", common.seed}};
-  write_and_tell(common, options, judged(settings, study::measure_given(models, given)));
+  write_and_tell(common, options, judged(claims, settings, study::measure_given(models, given)),
+                 study::maps_of_given(models, given, claims));
 }
 
 void run(const Common& common, const Options& options) {

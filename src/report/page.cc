@@ -94,19 +94,28 @@ void cut_excerpt(json& excerpt, size_t size) {
   excerpt["size"] = size;
 }
 
-// The next smaller form of the extras; false if nothing is left to leave out.
-bool shrink(json& extras) {
+// Cuts the excerpt of these extras, or leaves it out; false if there is none.
+bool shrink_excerpt(json& extras) {
   constexpr size_t kFewestTokens = 16;
   if (!extras.is_object()) return false;
-  if (const auto excerpt = extras.find("excerpt"); excerpt != extras.end()) {
-    const size_t size = excerpt->is_object() ? excerpt->value("size", size_t{0}) : 0;
-    if (size > kFewestTokens) {
-      cut_excerpt(*excerpt, std::max(kFewestTokens, size * 3 / 4));
-    } else {
-      extras.erase(excerpt);
-    }
-    return true;
+  const auto excerpt = extras.find("excerpt");
+  if (excerpt == extras.end()) return false;
+  const size_t size = excerpt->is_object() ? excerpt->value("size", size_t{0}) : 0;
+  if (size > kFewestTokens) {
+    cut_excerpt(*excerpt, std::max(kFewestTokens, size * 3 / 4));
+  } else {
+    extras.erase(excerpt);
   }
+  return true;
+}
+
+// The next smaller form of the extras; false if nothing is left to leave out.
+bool shrink(json& extras) {
+  if (!extras.is_object()) return false;
+  bool any = shrink_excerpt(extras);
+  if (extras.contains("models") && extras["models"].is_array())
+    for (json& model : extras["models"]) any = shrink_excerpt(model) || any;
+  if (any) return true;
   if (extras.empty()) return false;
   extras.erase(extras.begin());
   return true;

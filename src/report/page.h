@@ -14,6 +14,7 @@
 //                [keys] strings; "number": [first, last + 1] of the keys that are the answer; "city", "answer" (the
 //                number), "text" (what the model said), "right", "length", "depth", "sample"; "layers": [{"layer",
 //                "positive": [head][keys], "noise": likewise or null, "lambda": [head] or null}]; four digits
+//   "models"     of a study or comparison: [{"name", "layers": as in results.json, "tokens", "excerpt", "spectra"}]
 // A layer or head without an entry is null. Strings may hold anything: they are never read as HTML or script.
 #pragma once
 
@@ -37,9 +38,9 @@ inline constexpr size_t kPageLimit = 5'000'000;
 // the program's folder; an empty path if it is in none of them.
 std::filesystem::path find_plotly(const std::filesystem::path& program_dir);
 
-// Writes the page to `html`, whole or not at all. If it would pass kPageLimit, the excerpts of the maps are cut to
-// fewer tokens, then the extras are left out one by one. Errors: io (plotly not readable, html not writable); usage if
-// `results` is not an object or the page is too large even without extras.
+// Writes the page to `html`, whole or not at all. If it would pass kPageLimit, the excerpts of the maps (of all models)
+// are cut to fewer tokens, then the extras are left out one by one. Errors: io (plotly not readable, html not
+// writable); usage if `results` is not an object or the page is too large even without extras.
 void write_page(const std::filesystem::path& html, const nlohmann::json& results, const nlohmann::json& extras,
                 const PageOptions& options = {});
 

@@ -70,8 +70,47 @@ TEST_F(SlowPageInBrowser, DrawsAComparison) {
   for (const json& bad : {json{{"command", "compare"}}, json{{"command", "compare"}, {"models", {1, nullptr}}}}) {
     const json empty = look_at(write({bad, {}}, options_), 360);
     EXPECT_EQ(empty["data"].value("errors", "?"), "") << bad;
-    EXPECT_EQ(empty["missing"].size(), 2u) << bad;
+    EXPECT_EQ(empty["missing"].size(), 4u) << bad;
   }
+}
+
+// Maps and singular values of the models, one at a time: of the first that has negative weights at the beginning. The
+// second has more layers and heads than the first.
+TEST_F(SlowPageInBrowser, ShowsTheMapsOfEachModel) {
+  // Codes 255, 51, 204; then 255, 102, 153 with bit 1 as a sign, and 255, 51, 51.
+  const json extras = json::parse(R"({"models": [
+    {"name": "first", "tokens": ["a", "b"], "layers": [{"layer": 0, "heads": [{"head": 0}]}],
+     "excerpt": {"size": 2, "scale": "sqrt", "maps": [["/zPM"]]}, "spectra": [[[1, 0.5]]]},
+    {"name": "<i>second", "tokens": ["c", "d"],
+     "layers": [{"layer": 0, "heads": [{"head": 0}, {"head": 1}]}, {"layer": 1, "heads": [{"head": 0}, {"head": 1}]}],
+     "excerpt": {"size": 2, "scale": "sqrt", "maps": [["/2aZ", "/zMz"], ["/2aZ", "/zMz"]],
+                 "signs": [["Ag==", null], [null, null]]},
+     "spectra": [[[1, 0.25], [1]], [[1, 0.125], [1]]]},
+    {"name": 5}]})");
+  const auto choosing = [](const std::string& choices) {
+    return std::string(kOpenAll) + "for (const [id, value] of [" + choices + R"(]) {
+      const choose = doc.getElementById(id);
+      choose.value = value;
+      choose.dispatchEvent(new win.Event("change"));
+    }
+    await pause(300);)";
+  };
+  const json seen = look_at(write({compare_results(), extras}, options_), 360, kOpenAll);
+  expect_sound(seen, 4, 10);
+  const json& map = seen["pictures"]["map"];
+  EXPECT_EQ(map["traces"][0]["z"], json({{1.0, nullptr}, {-0.4, 0.6}}));
+  EXPECT_EQ(map["sentence"].get<std::string>().find("<i>second. In layer 0 head 0"), 0u) << map["sentence"];
+  EXPECT_EQ(seen["tables"]["map"].size(), 4u);
+  EXPECT_EQ(seen["pictures"]["spectra"]["traces"].size(), 2u);
+  const json first = look_at(write({compare_results(), extras}, options_), 1200,
+                             choosing(R"(["map-model", "0"], ["spectra-model", "0"], ["spectra-layer", "0"])"));
+  expect_sound(first, 4, 10);
+  EXPECT_EQ(first["pictures"]["map"]["traces"][0]["z"], json({{1.0, nullptr}, {0.2, 0.8}}));
+  EXPECT_EQ(first["pictures"]["spectra"]["traces"][0]["y"], json({1.0, 0.5}));
+  const json none =
+      look_at(write({compare_results(), extras}, options_), 360, choosing(R"(["map-model", "0"], ["map-layer", "1"])"));
+  EXPECT_EQ(none["missing"]["map"], "Left out: first has no such layer or head.");
+  EXPECT_EQ(none["data"].value("errors", "?"), "");
 }
 
 }  // namespace

@@ -48,6 +48,14 @@ TEST_F(Page, StaysUnderTheLimitByCuttingExcerpts) {
     for (auto& head : layer) head = noise;
   }
   EXPECT_LT(std::filesystem::file_size(write(data)), kPageLimit);
+  // Excerpts of several models are cut alike, and stay: else the page would be far smaller.
+  const json models = {{"command", "compare"}, {"models", json::array()}};
+  json half = data.extras;
+  half["excerpt"]["maps"].erase(1);
+  const json several = {{"models", json::array({half, half})}};
+  const auto size = std::filesystem::file_size(write({models, several}));
+  EXPECT_LT(size, kPageLimit);
+  EXPECT_GT(size, kPageLimit / 4);
 }
 
 TEST_F(Page, TooLargeResultsAreAnError) {

@@ -100,7 +100,7 @@ function comparedFigures(report) {
 
 const kComparePage = {
   unit: "unit",
-  sections: [kDifferences, kSideBySide],
+  sections: [kDifferences, kSideBySide, ofModels(kMap), ofModels(kSpectra)],
   subtitle: (report) => comparedModels(report).map(({name}) => name).join(" · "),
   summary(report) {
     const models = comparedModels(report);

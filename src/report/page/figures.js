@@ -43,6 +43,7 @@ class Report {
   where({layer, head}) { return `layer ${this.layerIds[layer]} head ${this.headIds[head]}`; }
 }
 
+const listOf = (value) => (Array.isArray(value) ? value : []);
 const indices = (count) => Array.from({length: count}, (_, i) => i);
 const choices = (name, ids) => ids.map((id, i) => ({value: String(i), text: `${name} ${id}`}));
 const isSame = (a, b) => Math.abs(a - b) <= 1e-6 * Math.max(1, Math.abs(a), Math.abs(b));

@@ -243,3 +243,25 @@ const kMap = {
     };
   },
 };
+
+// A picture of one model on a page of several: the same, with a choice of the model. Layers and heads go by their place
+// in the model that has most of them.
+function ofModels(picture, more) {
+  const reports = (report) => (report.perModel ??= listOf(report.extras.models).filter((model) => typeof model?.name === "string").map((model) => new Report({results: {layers: model.layers}, extras: model})));
+  const widest = (report) => reports(report).reduce((best, each) => (each.layerIds.length * each.headIds.length > best.layerIds.length * best.headIds.length ? each : best), reports(report)[0] ?? report);
+  // The first that subtracts one map from another, if any does.
+  const first = (report) => Math.max(0, reports(report).findIndex(({extras}) => listOf(extras.excerpt?.signs).some((layer) => listOf(layer).some(Boolean))));
+  return {
+    ...picture, ...more,
+    controls: (report) => [{id: "model", label: "Model", options: reports(report).map(({extras}, i) => ({value: String(i), text: extras.name}))}, ...picture.controls(widest(report))],
+    start: (report) => ({model: String(first(report)), ...picture.start(reports(report)[first(report)] ?? report)}),
+    draw(report, state, width) {
+      const model = reports(report)[state.model];
+      if (!model) return {missing: "the models of this page were not at hand when it was written."};
+      const {name} = model.extras;
+      if (!(state.layer in model.layerIds) || !(state.head in model.headIds)) return {missing: `${name} has no such layer or head.`};
+      const drawn = picture.draw(model, state, width);
+      return drawn.missing ? {missing: `of ${name}, ${drawn.missing}`} : {...drawn, sentence: `${name}. ${drawn.sentence}`, label: `${name}: ${drawn.label}`, table: {...drawn.table, name: `${drawn.table.name}-${name.replace(/[^\w-]+/g, "-")}`}};
+    },
+  };
+}

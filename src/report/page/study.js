@@ -3,7 +3,6 @@
 // rank, layer or step, is in study_curves.js and study_layers.js; the page they make up in study_page.js. A picture of a
 // study has besides (figures.js): `claims`, the numbers of those it bears on, and `terms`, [word, what it means].
 
-const listOf = (value) => (Array.isArray(value) ? value : []);
 const studyRuns = (report) => listOf(report.results.runs).filter((run) => run && !run.pilot && !run.failed && typeof run.member === "string");
 const studyClaims = (report) => listOf(report.results.claims).filter((claim) => claim && Array.isArray(claim.parts));
 const distinct = (values) => [...new Set(values)];
