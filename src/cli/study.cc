@@ -190,13 +190,15 @@ bool study_as(dist::Comm& comm, const Common& common, const Options& options) {
   if (!first) return stopped;
   ordered_json settings = {{"description", where}, {"set", options.settings}};
   if (!stopped) {
-    write_and_tell(common, options, judged(claims, settings, done), study::maps_of_runs(runs, out, claims));
+    write_and_tell(common, options, judged(claims, settings, done),
+                   study::maps_of_runs(runs, out, claims, study.on_note));
     return false;
   }
   settings["planned_runs"] = runs.size();
   std::string so_far;
   if (std::ranges::any_of(done, [](const ordered_json& run) { return !run["pilot"].get<bool>(); })) {
-    write_results(options.out, judged(claims, settings, done), {{"models", study::maps_of_runs(runs, out, claims)}});
+    write_results(options.out, judged(claims, settings, done),
+                  {{"models", study::maps_of_runs(runs, out, claims, study.on_note)}});
     so_far = fmt::format(", what they say so far is in {}", (out / "report.html").string());
   }
   std::fprintf(stderr, "stopped after %zu of %zu runs, all saved%s; the same command with --resume goes on\n",

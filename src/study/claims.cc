@@ -154,7 +154,8 @@ std::vector<Part> read_parts(const Reader& claim, const char* key, const Claims&
 
 Claim read_claim(const json& found, const std::string& place, const Claims& claims, const std::string& where) {
   const Reader reader{found, where, place};
-  train::check_keys(found, place, {"id", "source", "name", "statement", "kind", "parts", "sensitivity", "note"}, where, kDocs);
+  train::check_keys(found, place, {"id", "source", "name", "statement", "kind", "parts", "sensitivity", "note"}, where,
+                    kDocs);
   Claim claim;
   if (!found.contains("id") || !found["id"].is_number_integer()) reader.wrong("id", "a whole number");
   claim.id = found["id"];

@@ -66,12 +66,12 @@ struct ClaimResult {
 // observation that stands twice).
 std::vector<ClaimResult> judge(const Claims& claims, const Observations& observations);
 
-// An entry of `claims[]` in results.json: {"id", "source", "name", "statement", "kind", "measure", "threshold", "floor",
-// "detectable", "effect", "values": {MEMBER: {"mean", "low", "high", "seeds"}}, "verdict", "note", "parts": [],
-// "sensitivity": []}; measure to values are those of the first part. A part: {"measure", "comparison", "of", "against",
-// "reference", "track", "size", "tokens", "rows", "layers", "over", "unit", "direction", "threshold", "floor",
-// "detectable", "effect", "mean", "low", "high", "seeds", "values", "reference_values", "verdict", "seeds_needed",
-// "note"}. What there is not is null.
+// An entry of `claims[]` in results.json: {"id", "source", "name", "statement", "kind", "measure", "threshold",
+// "floor", "detectable", "effect", "values": {MEMBER: {"mean", "low", "high", "seeds"}}, "verdict", "note", "parts":
+// [], "sensitivity": []}; measure to values are those of the first part. A part: {"measure", "comparison", "of",
+// "against", "reference", "track", "size", "tokens", "rows", "layers", "over", "unit", "direction", "threshold",
+// "floor", "detectable", "effect", "mean", "low", "high", "seeds", "values", "reference_values", "verdict",
+// "seeds_needed", "note"}. What there is not is null.
 nlohmann::ordered_json to_json(const ClaimResult& result, const Claims& claims);
 
 }  // namespace unchain::study

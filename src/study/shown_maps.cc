@@ -4,6 +4,7 @@
 
 #include "analysis/analyzer.h"
 #include "analysis/results_json.h"
+#include "base/check.h"
 #include "base/file.h"
 #include "model/context.h"
 #include "model/model_file.h"
@@ -52,7 +53,8 @@ json shown_maps(const std::string& name, const std::shared_ptr<const model::Tran
   return shown;
 }
 
-json maps_of_runs(const std::vector<PlannedRun>& runs, const fs::path& study, const Claims& claims) {
+json maps_of_runs(const std::vector<PlannedRun>& runs, const fs::path& study, const Claims& claims,
+                  const std::function<void(const std::string& note)>& on_note) {
   json models = json::array();
   for (const char* role : kShownRoles) {
     const std::string& member = claims.roles.at(role);
@@ -60,10 +62,14 @@ json maps_of_runs(const std::vector<PlannedRun>& runs, const fs::path& study, co
       const fs::path folder = study / "runs" / run.name();
       if (run.pilot || run.member != member || !fs::exists(folder / "result.json") || !fs::exists(folder / "model"))
         continue;
-      const std::string text = read_text(run.config.data.valid.front());
-      models.push_back(
-          maps_of_file(member + ", " + run.track + ", " + run.size, folder, text, run.config.train.context));
-      break;
+      try {
+        const std::string text = read_text(run.config.data.valid.front());
+        models.push_back(
+            maps_of_file(member + ", " + run.track + ", " + run.size, folder, text, run.config.train.context));
+        break;
+      } catch (const Error& error) {
+        on_note(fmt::format("{}: the page does not show its maps: {}", run.name(), error.what()));
+      }
     }
   }
   return models;

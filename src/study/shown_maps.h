@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <span>
@@ -25,10 +26,11 @@ nlohmann::json shown_maps(const std::string& name, const std::shared_ptr<const m
                           const tokenizer::Tokenizer& tokenizer, std::span<const int32_t> ids, int64_t bytes);
 
 // The page's "models": of the roles that claims compare (twin, diff, variant) the first run each whose model is in the
-// folder of the study, with the beginning of its validation text. Errors: those of model::load and shown_maps.
+// folder of the study, with the beginning of its validation text. A model or text that cannot be read is a note, since
+// results do not hang on it.
 nlohmann::json maps_of_runs(const std::vector<PlannedRun>& runs, const std::filesystem::path& study,
-                            const Claims& claims);
-// Likewise of models that were given, with the beginning of their text.
+                            const Claims& claims, const std::function<void(const std::string& note)>& on_note);
+// Likewise of models that were given, with the beginning of their text. Errors: those of model::load and shown_maps.
 nlohmann::json maps_of_given(const std::vector<GivenModel>& models, const GivenOptions& options, const Claims& claims);
 
 }  // namespace unchain::study

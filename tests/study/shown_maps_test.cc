@@ -82,11 +82,19 @@ TEST(ShownMaps, TheFirstRunOfEachRoleWhoseModelIsThere) {
   add("lowrank_diff", 0, false, false);
   add("softmax", 0, false, true);
   add("lowrank_diff", 1, false, true);
-  const auto models = maps_of_runs(runs, folder.path(), shipped());
+  std::vector<std::string> notes;
+  const auto note = [&](const std::string& text) { notes.push_back(text); };
+  const auto models = maps_of_runs(runs, folder.path(), shipped(), note);
   ASSERT_EQ(models.size(), 2u);
   expect_maps(models[0], "softmax, language, s", 16);
   expect_maps(models[1], "lowrank_diff, language, s", 16);
-  EXPECT_TRUE(maps_of_runs({}, folder.path(), shipped()).empty());
+  EXPECT_TRUE(maps_of_runs({}, folder.path(), shipped(), note).empty());
+  EXPECT_TRUE(notes.empty());
+  // A damaged model costs no more than its own maps.
+  std::ofstream(folder / "runs/language-s-softmax-0/model/config.json") << "{";
+  EXPECT_EQ(maps_of_runs(runs, folder.path(), shipped(), note).size(), 1u);
+  ASSERT_EQ(notes.size(), 1u);
+  EXPECT_NE(notes[0].find("language-s-softmax-0: the page does not show its maps"), std::string::npos) << notes[0];
 }
 
 }  // namespace
