@@ -28,7 +28,7 @@ function studyLimits(report) {
   const [parameters, tokens] = [rangeText(runs, "parameters"), rangeText(runs, "tokens")];
   const planned = finiteOrNull(report.results.settings?.planned_runs);
   const general = [
-    planned && `Unfinished. ${listOf(report.results.runs).length} of ${planned} runs are done: members and seeds that are missing now may turn what is said here.`,
+    planned && `Unfinished. ${listOf(report.results.runs).length} of ${planned} runs are done. Those that are missing may turn what is said here: verdicts count when all are done, or one would stop at the verdict that pleases.`,
     parameters && tokens && `Sizes. These models have ${parameters} parameters and were trained on ${tokens} tokens; nothing here says how larger ones behave.`,
     "Texts. All models were trained and measured on the same texts. A seed varies the first weights and the order of the data, not the text: intervals say how far seeds differ, not how far texts do.",
     `Seeds. ${countText(distinct(runs.map((run) => run.seed)).length, "seed")} at most; standard deviations and noise floors are estimated from them, so that only large effects are seen.`,
