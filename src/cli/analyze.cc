@@ -3,6 +3,7 @@
 
 #include "analysis/maps_file.h"
 #include "analysis/results_json.h"
+#include "analysis/token_texts.h"
 #include "base/check.h"
 #include "base/thread.h"
 #include "cli/result_folder.h"
@@ -152,11 +153,7 @@ void run_model(const Common& common, const TextSource& source, Options options) 
   const attention::Taps taps{{&analyzer}, {}};
   const auto start = std::chrono::steady_clock::now();
   for (const std::vector<int32_t>& ids : windows) {
-    std::vector<std::string> pieces;
-    pieces.reserve(ids.size());
-    for (const int32_t id : ids)
-      pieces.push_back(tokenizer && id < tokenizer->size() ? tokenizer->decode({id}) : std::to_string(id));
-    analyzer.begin_window(static_cast<int64_t>(ids.size()), ids, pieces);
+    analyzer.begin_window(static_cast<int64_t>(ids.size()), ids, analysis::token_texts(tokenizer.get(), ids));
     context.truncate(0);
     context.extend(ids, -1, &taps);
     analyzer.end_window();

@@ -186,8 +186,8 @@ bool study_as(dist::Comm& comm, const Common& common, const Options& options) {
   const auto done = study::carry_out(description, runs, study);
   progress.reset();
   const bool stopped = done.size() < runs.size();
-  const study::Claims claims = read_claims();
   if (!first) return stopped;
+  const study::Claims claims = read_claims();
   ordered_json settings = {{"description", where}, {"set", options.settings}};
   if (!stopped) {
     write_and_tell(common, options, judged(claims, settings, done),

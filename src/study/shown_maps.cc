@@ -4,6 +4,7 @@
 
 #include "analysis/analyzer.h"
 #include "analysis/results_json.h"
+#include "analysis/token_texts.h"
 #include "base/check.h"
 #include "base/file.h"
 #include "model/context.h"
@@ -38,9 +39,7 @@ json shown_maps(const std::string& name, const std::shared_ptr<const model::Tran
   options.selection = analysis::parse_selection({"induction_mass", "block_rank_entropy", "block_rank_stable"});
   options.excerpt_bytes = bytes;
   analysis::MapAnalyzer analyzer(options);
-  std::vector<std::string> pieces;
-  for (const int32_t id : ids) pieces.push_back(id < tokenizer.size() ? tokenizer.decode({id}) : std::to_string(id));
-  analyzer.begin_window(static_cast<int64_t>(ids.size()), ids, pieces);
+  analyzer.begin_window(static_cast<int64_t>(ids.size()), ids, analysis::token_texts(&tokenizer, ids));
   const attention::Taps taps{{&analyzer}, {}};
   model::Context context(model, static_cast<int64_t>(ids.size()));
   context.extend(ids, -1, &taps);

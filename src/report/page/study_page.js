@@ -21,14 +21,20 @@ function rangeText(runs, key) {
   return write(low) === write(high) ? write(low) : `${write(low)} to ${write(high)}`;
 }
 
+// "26 of 158 runs" of a study that was stopped before its end; null of a whole one.
+function runsSoFar(report) {
+  const planned = finiteOrNull(report.results.settings?.planned_runs);
+  return planned ? `${listOf(report.results.runs).length} of ${planned} runs` : null;
+}
+
 function studyLimits(report) {
   const runs = studyRuns(report);
   const claims = studyClaims(report);
   const parts = claimParts(report).length;
   const [parameters, tokens] = [rangeText(runs, "parameters"), rangeText(runs, "tokens")];
-  const planned = finiteOrNull(report.results.settings?.planned_runs);
+  const soFar = runsSoFar(report);
   const general = [
-    planned && `Unfinished. ${listOf(report.results.runs).length} of ${planned} runs are done. Those that are missing may turn what is said here: verdicts count when all are done, or one would stop at the verdict that pleases.`,
+    soFar && `Unfinished. ${soFar} are done. Those that are missing may turn what is said here: verdicts count when all are done, or one would stop at the verdict that pleases.`,
     parameters && tokens && `Sizes. These models have ${parameters} parameters and were trained on ${tokens} tokens; nothing here says how larger ones behave.`,
     "Texts. All models were trained and measured on the same texts. A seed varies the first weights and the order of the data, not the text: intervals say how far seeds differ, not how far texts do.",
     `Seeds. ${countText(distinct(runs.map((run) => run.seed)).length, "seed")} at most; standard deviations and noise floors are estimated from them, so that only large effects are seen.`,
@@ -56,8 +62,8 @@ const kStudyPage = {
   subtitle(report) {
     const runs = studyRuns(report);
     const failed = listOf(report.results.runs).filter((run) => run?.failed).length;
-    const planned = finiteOrNull(report.results.settings?.planned_runs);
-    return [planned && `unfinished: ${listOf(report.results.runs).length} of ${planned} runs`, countText(runs.length, "trained model"), countText(membersOf(runs).length, "member"), countText(distinct(runs.map((run) => run.seed)).length, "seed"), failed && `${failed} failed`].filter(Boolean).join(" · ");
+    const soFar = runsSoFar(report);
+    return [soFar && `unfinished: ${soFar}`, countText(runs.length, "trained model"), countText(membersOf(runs).length, "member"), countText(distinct(runs.map((run) => run.seed)).length, "seed"), failed && `${failed} failed`].filter(Boolean).join(" · ");
   },
   summary(report) {
     const runs = studyRuns(report);
