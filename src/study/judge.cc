@@ -21,25 +21,35 @@ constexpr const char* kSoftmax = "softmax";  // whose scatter over seeds is the 
 using Roles = std::map<std::string, std::string>;
 using Seeds = std::map<int64_t, const Observation*>;
 
+const std::vector<std::string>& sizes_of(const Sizes& sizes, const std::string& track) {
+  static const std::vector<std::string> none;
+  const auto found = sizes.find(track);
+  return found == sizes.end() ? none : found->second;
+}
+
+// One number that a comparison takes from each seed's runs.
+struct Term {
+  std::string member, track, size, measure;
+};
+
 // The observations by what they are of, so that their order is lost.
 class Evidence {
  public:
   explicit Evidence(const Observations& observations) {
-    const std::set<std::string> sizes(observations.sizes.begin(), observations.sizes.end());
     for (const Observation& each : observations.all) {
       const std::string name =
           fmt::format("{}-{}-{} ({}): {}", each.size, each.member, each.seed, each.track, each.measure);
-      if (!sizes.contains(each.size))
-        fail(ErrorCode::usage, "judge: {}: the size is none of {}; list it", name, fmt::join(observations.sizes, ", "));
+      const std::vector<std::string>& sizes = sizes_of(observations.sizes, each.track);
+      if (std::find(sizes.begin(), sizes.end(), each.size) == sizes.end())
+        fail(ErrorCode::usage, "judge: {}: the size is none of {}; list it", name, fmt::join(sizes, ", "));
       if (!of_[{each.size, each.track, each.member, each.measure}].emplace(each.seed, &each).second)
         fail(ErrorCode::usage, "judge: {} stands twice, expected one value a run", name);
     }
   }
 
-  const Seeds& find(const std::string& size, const std::string& track, const std::string& member,
-                    const std::string& measure) const {
+  const Seeds& find(const Term& term) const {
     static const Seeds none;
-    const auto found = of_.find({size, track, member, measure});
+    const auto found = of_.find({term.size, term.track, term.member, term.measure});
     return found == of_.end() ? none : found->second;
   }
 
@@ -47,22 +57,21 @@ class Evidence {
   std::map<std::tuple<std::string, std::string, std::string, std::string>, Seeds> of_;
 };
 
-// One number that a comparison takes from each seed's runs.
-struct Term {
-  std::string member, track, measure;
-};
-
-std::vector<Term> terms_of(const Part& part, const Roles& roles) {
+// Terms of another track are of its smallest size, if it does not know the part's.
+std::vector<Term> terms_of(const Part& part, const std::string& size, const Roles& roles, const Sizes& sizes) {
   const std::string& of = roles.at(part.of);
   const std::string& against = part.against.empty() ? of : roles.at(part.against);
   const std::string& reference = part.reference.empty() ? part.measure : part.reference;
-  const Term left = {of, part.track, part.measure};
+  const Term left = {of, part.track, size, part.measure};
   if (part.comparison == Comparison::value) return {left};
-  if (part.comparison != Comparison::gain) return {left, {against, part.track, reference}};
+  if (part.comparison != Comparison::gain) return {left, {against, part.track, size, reference}};
+  const std::vector<std::string>& others = sizes_of(sizes, part.reference_track);
+  const bool known = others.empty() || std::find(others.begin(), others.end(), size) != others.end();
+  const std::string& other = known ? size : others.front();
   return {left,
-          {against, part.track, part.measure},
-          {of, part.reference_track, reference},
-          {against, part.reference_track, reference}};
+          {against, part.track, size, part.measure},
+          {of, part.reference_track, other, reference},
+          {against, part.reference_track, other, reference}};
 }
 
 // The number that is judged, from the values of terms_of(). Not finite if a value to divide by is 0.
@@ -95,14 +104,13 @@ Sample gather(PartResult& result, const std::vector<Term>& terms, const Evidence
   sample.terms.resize(terms.size());
   std::set<int64_t> seeds;
   for (const Term& term : terms)
-    for (const auto& [seed, each] : evidence.find(result.size, term.track, term.member, term.measure))
-      seeds.insert(seed);
+    for (const auto& [seed, each] : evidence.find(term)) seeds.insert(seed);
   bool complete = false;
   for (const int64_t seed : seeds) {
     std::vector<double> values;
     std::string absent, without;
     for (const Term& term : terms) {
-      const Seeds& runs = evidence.find(result.size, term.track, term.member, term.measure);
+      const Seeds& runs = evidence.find(term);
       const auto run = runs.find(seed);
       if (run == runs.end())
         absent = fmt::format("seed {} is left out: {} of {} is missing", seed, term.measure, term.member);
@@ -140,7 +148,7 @@ std::optional<Interval> interval_over_windows(const PartResult& result, const st
   std::vector<std::vector<double>> flat(terms.size());
   for (size_t i = 0; i < terms.size(); ++i) {
     if (claims.measures.at(terms[i].measure).windows == OverWindows::none) return std::nullopt;
-    const auto& runs = evidence.find(result.size, terms[i].track, terms[i].member, terms[i].measure);
+    const auto& runs = evidence.find(terms[i]);
     std::vector<size_t> counts;
     for (const auto& text : runs.at(seed)->windows) {
       counts.push_back(text.size());
@@ -169,7 +177,7 @@ std::optional<double> scatter(const PartResult& result, const Term& judged, cons
   if (claims.measures.at(judged.measure).count) return 0;
   for (const std::string& member : {std::string(kSoftmax), judged.member}) {
     std::vector<double> values;
-    for (const auto& [seed, run] : evidence.find(result.size, judged.track, member, judged.measure))
+    for (const auto& [seed, run] : evidence.find({member, judged.track, judged.size, judged.measure}))
       if (run->value && std::isfinite(*run->value)) values.push_back(*run->value);
     if (values.size() < 2) continue;
     const bool relative = result.part.comparison == Comparison::ratio || result.part.comparison == Comparison::gain;
@@ -222,12 +230,12 @@ std::optional<int64_t> seeds_needed(const Part& part, const Estimate& estimate, 
   return std::nullopt;
 }
 
-PartResult judge_part(const Part& part, const std::string& size, const Roles& roles, const Evidence& evidence,
-                      const Claims& claims) {
+PartResult judge_part(const Part& part, const std::string& size, const Roles& roles, const Sizes& sizes,
+                      const Evidence& evidence, const Claims& claims) {
   PartResult result;
   result.part = part;
   result.size = size;
-  const std::vector<Term> terms = terms_of(part, roles);
+  const std::vector<Term> terms = terms_of(part, size, roles, sizes);
   const Sample sample = gather(result, terms, evidence);
   for (size_t i = 0; i < terms.size(); ++i) {
     const std::vector<double>& values = sample.terms[i];
@@ -281,27 +289,31 @@ Verdict join(const std::vector<PartResult>& parts) {
   return parts.empty() ? Verdict::missing : Verdict::supported;
 }
 
-ClaimResult judge_claim(const Claim& claim, const std::vector<std::string>& sizes, const Evidence& evidence,
-                        const Claims& claims) {
+ClaimResult judge_claim(const Claim& claim, const Sizes& sizes, const Evidence& evidence, const Claims& claims) {
   ClaimResult result;
   result.claim = claim;
+  const auto judged = [&](const Part& part, const std::string& size, const Roles& roles) {
+    return judge_part(part, size, roles, sizes, evidence, claims);
+  };
+  const auto smallest = [&](const Part& part) {
+    const std::vector<std::string>& of_track = sizes_of(sizes, part.track);
+    return of_track.empty() ? "" : of_track.front();
+  };
   for (const Part& part : claim.parts) {
-    for (const std::string& size : sizes) {
-      const bool decides = part.every_size || size == sizes.front();
-      (decides ? result.parts : result.sensitivity).push_back(judge_part(part, size, claims.roles, evidence, claims));
-    }
+    result.parts.push_back(judged(part, smallest(part), claims.roles));
+    for (const std::string& size : sizes_of(sizes, part.track))
+      if (size != smallest(part))
+        (part.every_size ? result.parts : result.sensitivity).push_back(judged(part, size, claims.roles));
   }
   result.verdict = claim.kind == ClaimKind::identity ? Verdict::identity : join(result.parts);
-  if (sizes.empty()) return result;
-  for (const Part& part : claim.sensitivity)
-    result.sensitivity.push_back(judge_part(part, sizes.front(), claims.roles, evidence, claims));
+  for (const Part& part : claim.sensitivity) result.sensitivity.push_back(judged(part, smallest(part), claims.roles));
   const auto stand_in = [&](const Part& part, const std::string& role, const auto& beside) {
     const auto members = beside.find(role);
     if (members == beside.end()) return;
     for (const std::string& member : members->second) {
       Roles roles = claims.roles;
       roles[role] = member;
-      result.sensitivity.push_back(judge_part(part, sizes.front(), roles, evidence, claims));
+      result.sensitivity.push_back(judged(part, smallest(part), roles));
     }
   };
   for (const Part& part : claim.parts) {
@@ -360,7 +372,7 @@ ordered_json part_json(const PartResult& result, const Claims& claims) {
                       {"against", part.against.empty() ? ordered_json() : ordered_json(result.values[1].member)},
                       {"reference", to_json(part.reference)},
                       {"track", part.track},
-                      {"size", result.size},
+                      {"size", to_json(result.size)},
                       {"tokens", measure.tokens ? ordered_json(*measure.tokens) : ordered_json()},
                       {"rows", measure.rows},
                       {"layers", measure.layers},

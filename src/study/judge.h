@@ -1,6 +1,7 @@
 // Verdicts on claims: a pure function of the claims and of what was observed. Rules: docs/claims.md.
 #pragma once
 
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -21,9 +22,11 @@ struct Observation {
   std::vector<std::vector<double>> windows;  // by text, then window; empty: not kept
 };
 
+using Sizes = std::map<std::string, std::vector<std::string>>;  // of each track, smallest first
+
 struct Observations {
-  std::vector<std::string> sizes;  // smallest first
-  std::vector<Observation> all;    // in any order
+  Sizes sizes;
+  std::vector<Observation> all;  // in any order
 };
 
 // `missing` is null in JSON: no seed has all the runs that the claim needs.
@@ -43,7 +46,7 @@ struct MemberValue {
 
 struct PartResult {
   Part part;
-  std::string size;
+  std::string size;  // empty: its track has no runs
   Verdict verdict = Verdict::missing;
   Estimate estimate;                // of the number that is judged
   std::vector<MemberValue> values;  // of what it is made of
@@ -62,8 +65,8 @@ struct ClaimResult {
   std::vector<PartResult> sensitivity;
 };
 
-// All claims, in their order; the order of observations does not matter. Errors: usage (a size that is not listed, an
-// observation that stands twice).
+// All claims, in their order; the order of observations does not matter. Errors: usage (a size that its track does not
+// list, an observation that stands twice).
 std::vector<ClaimResult> judge(const Claims& claims, const Observations& observations);
 
 // An entry of `claims[]` in results.json: {"id", "source", "name", "statement", "kind", "measure", "threshold",

@@ -112,11 +112,11 @@ bool read(Observation& to, const ordered_json& result) {
 
 Observations observe(const Claims& claims, const std::vector<ordered_json>& results) {
   Observations observations;
-  std::map<std::string, double> fewest;  // parameters of a size
+  std::map<std::string, std::map<std::string, double>> fewest;  // parameters of a track's sizes
   for (const ordered_json& result : results) {
     if (result["pilot"].get<bool>()) continue;
     const double parameters = result.value("parameters", std::numeric_limits<double>::infinity());
-    const auto [at, fresh] = fewest.try_emplace(result["size"].get<std::string>(), parameters);
+    const auto [at, fresh] = fewest[result["track"]].try_emplace(result["size"], parameters);
     at->second = std::min(at->second, parameters);
     for (const auto& [name, info] : claims.measures) {
       Observation one = {result["size"], result["track"], result["member"], result["seed"], name, {}, {}};
@@ -125,10 +125,12 @@ Observations observe(const Claims& claims, const std::vector<ordered_json>& resu
     if (result.contains("layers")) add_gains(observations.all, result, results);
     if (has_loss(result)) add_equal_loss(observations.all, result, results);
   }
-  for (const auto& [size, parameters] : fewest) observations.sizes.push_back(size);
-  std::sort(observations.sizes.begin(), observations.sizes.end(), [&](const std::string& a, const std::string& b) {
-    return std::pair(fewest[a], a) < std::pair(fewest[b], b);
-  });
+  for (const auto& [track, sizes] : fewest) {
+    std::vector<std::pair<double, std::string>> ordered;
+    for (const auto& [size, parameters] : sizes) ordered.emplace_back(parameters, size);
+    std::sort(ordered.begin(), ordered.end());
+    for (const auto& [parameters, size] : ordered) observations.sizes[track].push_back(size);
+  }
   return observations;
 }
 

@@ -68,7 +68,7 @@ class World {
   ClaimResult judge_one(const Claims& claims) const { return judge(claims, observations_).front(); }
 
  private:
-  Observations observations_ = {{"small", "large"}, {}};
+  Observations observations_ = {{{"language", {"small", "large"}}, {"retrieval", {"small"}}}, {}};
 };
 
 // Pairs of runs: what a seed gives both, and what is each one's own.
@@ -170,7 +170,7 @@ TEST(Judge, OneRunHasAnIntervalOverTextsAndWindows) {
         diff.windows.back().push_back(hard + change + 0.03 * normal(random));
       }
     }
-    const Observations observations = {{"small"}, {softmax, diff}};
+    const Observations observations = {{{"language", {"small"}}}, {softmax, diff}};
     const ClaimResult result = judge(claims, observations).front();
     EXPECT_EQ(result.verdict, Verdict::undecided);
     const auto interval = result.parts[0].estimate.interval;
@@ -185,7 +185,7 @@ TEST(Judge, WindowsMustBeTheSameOnes) {
   Observation softmax = {"small", "language", "softmax", 0, "loss", 2.0, {{1, 2}, {3}}}, diff = softmax;
   diff.member = "diff_v2";
   const auto interval = [&](const std::string& of) {
-    const Observations observations = {{"small"}, {softmax, diff}};
+    const Observations observations = {{{"language", {"small"}}}, {softmax, diff}};
     return judge(claims_of(of), observations).front().parts[0].estimate.interval;
   };
   EXPECT_EQ(interval(kLower)->low, 0);  // equal windows, drawn together: no difference in any draw
@@ -447,6 +447,46 @@ TEST(Judge, TheSmallestSizeDecidesUnlessEveryOneMust) {
   EXPECT_EQ(both.parts[0].verdict, Verdict::supported);
 }
 
+// As in the preset `small`: retrieval has a size of its own, smaller than those of the texts.
+TEST(Judge, SizesBelongToTheirTrack) {
+  const auto about = [](const std::string& track) {
+    return R"({"measure": "loss", "comparison": "gain", "of": "diff", "against": "twin", "reference": "score",
+               "track": ")" +
+           track + R"(", "reference_track": "language", "direction": "above", "threshold": 0, "sizes": "every"})";
+  };
+  World world;
+  world.observations().sizes = {{"language", {"small", "large"}}, {"retrieval", {"needles"}}};
+  for (int64_t seed = 0; seed < 4; ++seed) {
+    const double e = 1 + 1e-3 * static_cast<double>(seed * seed % 5);
+    world.add("diff_v2", seed, "loss", 1 * e, "needles", "retrieval");
+    world.add("softmax", seed, "loss", 4, "needles", "retrieval");
+    world.add("diff_v2", seed, "score", 2 * e).add("softmax", seed, "score", 4);
+    world.add("diff_v2", seed, "score", 0.1, "large").add("softmax", seed, "score", 4, "large");
+    world.add("diff_v2", seed, "loss", 2).add("softmax", seed, "loss", 8);
+    world.add("diff_v2", seed, "loss", 2 * e, "large").add("softmax", seed, "loss", 2 / e, "large");
+  }
+  const ClaimResult across = world.judge_one(claims_of(about("retrieval")));
+  ASSERT_EQ(across.parts.size(), 1u);
+  EXPECT_EQ(across.parts[0].size, "needles");
+  EXPECT_EQ(across.verdict, Verdict::supported) << "beside the smallest of the other track, not its last";
+  EXPECT_EQ(across.parts[0].estimate.seeds, 4);
+
+  const ClaimResult same = world.judge_one(claims_of(about("language")));
+  ASSERT_EQ(same.parts.size(), 2u);
+  EXPECT_EQ(same.parts[0].size, "small");
+  EXPECT_EQ(same.parts[0].verdict, Verdict::supported);
+  EXPECT_EQ(same.parts[1].size, "large");
+  EXPECT_EQ(same.parts[1].verdict, Verdict::refuted) << "beside the same size, where the other track has it";
+
+  world.observations().sizes.erase("retrieval");
+  std::erase_if(world.observations().all, [](const Observation& each) { return each.track == "retrieval"; });
+  const Claims claims = claims_of(about("retrieval"));
+  const ClaimResult none = world.judge_one(claims);
+  EXPECT_EQ(none.verdict, Verdict::missing);
+  ASSERT_EQ(none.parts.size(), 1u) << "a row that says so";
+  EXPECT_TRUE(to_json(none, claims)["parts"][0]["size"].is_null());
+}
+
 TEST(Judge, OtherMembersAndMeasuresMoveNoVerdict) {
   const Claims claims = claims_of(
       kLower, R"(, "sensitivity": [{"measure": "score", "comparison": "value", "of": "diff", "track": "language",
@@ -537,7 +577,7 @@ TEST(Judge, JsonHasAllKeysAndNullForWhatThereIsNot) {
 
 TEST(Judge, WithoutRunsOnlyIdentitiesHaveAVerdict) {
   const Claims claims = parse_claims(std::string(claims_text()), "study/claims.json");
-  const auto results = judge(claims, {{"small"}, {}});
+  const auto results = judge(claims, {});
   ASSERT_EQ(results.size(), 24u);
   for (const ClaimResult& result : results)
     EXPECT_EQ(result.verdict, result.claim.id == 7 || result.claim.id == 8 ? Verdict::identity : Verdict::missing);

@@ -38,7 +38,7 @@ TEST(Observe, ReadsMeasuresNeedlesAndFigures) {
   failed["failed"] = "step 3: the loss is not finite";
   const Observations observations =
       observe(claims, {run("large", "softmax", 0, 200), run("small", "softmax", 0, 100), pilot, failed});
-  EXPECT_EQ(observations.sizes, (std::vector<std::string>{"s", "small", "large"}));
+  EXPECT_EQ(observations.sizes, (Sizes{{"language", {"s", "small", "large"}}}));
   const Observation* loss = find(observations, "softmax", "loss_nats");
   ASSERT_TRUE(loss);
   EXPECT_EQ(loss->size, "large");
@@ -56,6 +56,15 @@ TEST(Observe, ReadsMeasuresNeedlesAndFigures) {
   EXPECT_FALSE(find(observations, "pilot", "loss_nats"));
   for (const auto& [name, info] : claims.measures)
     EXPECT_TRUE(std::isnan(find(observations, "failed", name)->value.value_or(0))) << name;
+}
+
+TEST(Observe, SizesAreOrderedWithinTheirTrack) {
+  const Claims claims = parse_claims(std::string(claims_text()), "claims");
+  ordered_json needles = run("needles", "softmax", 0, 50);
+  needles["track"] = "retrieval";
+  const Observations observations =
+      observe(claims, {run("large", "softmax", 0, 200), needles, run("small", "softmax", 0, 100)});
+  EXPECT_EQ(observations.sizes, (Sizes{{"language", {"small", "large"}}, {"retrieval", {"needles"}}}));
 }
 
 // Five layers, the first without a noise term: the last two are the last third, rounded up.

@@ -68,7 +68,9 @@ const kStudyPage = {
   summary(report) {
     const runs = studyRuns(report);
     const lines = [claimsSentence(report)];
-    for (const group of distinct(runs.map(groupOf))) {
+    // A track that saw no text has a perplexity, and it tells nothing: only where claims ask for loss is it said.
+    const ofText = new Set(claimParts(report).filter(({part}) => part.measure === "loss_nats").map(({part}) => part.track));
+    for (const group of distinct(runs.filter((run) => ofText.has(run.track)).map(groupOf))) {
       lines.push(memberSentence(`Perplexity on unseen text (${group})`, byMember(report, runsOf(report, group), (run) => run.perplexity, "", 1000)));
     }
     const seeds = distinct(runs.map((run) => run.seed)).length;
