@@ -122,6 +122,13 @@ TEST_F(SlowPageInBrowser, DrawsAStudy) {
     EXPECT_EQ(curves[0]["y"], json({5.0, 4.1}));
     EXPECT_EQ(seen["tables"]["curves"].size(), 5u);
   }
+  // Of a track of which no claim asks the loss, perplexity tells nothing.
+  json retrieval = results["runs"][0];
+  retrieval["track"] = "retrieval";
+  results["runs"].push_back(retrieval);
+  const std::string text = look_at(write({results, {}}, options_), 360)["text"];
+  EXPECT_NE(text.find("Perplexity on unseen text (language, s)"), std::string::npos) << text;
+  EXPECT_EQ(text.find("Perplexity on unseen text (retrieval, s)"), std::string::npos);
   for (const json& bad :
        {json{{"command", "study"}}, json{{"command", "study"}, {"claims", {1}}, {"runs", {nullptr}}}}) {
     const json empty = look_at(write({bad, {}}, options_), 360);
