@@ -1,8 +1,10 @@
 #include "study/study.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <optional>
+#include <tuple>
 
 #include "analysis/results_json.h"
 #include "base/check.h"
@@ -15,6 +17,7 @@
 #include "study/given.h"
 #include "study/observe.h"
 #include "study/shown_maps.h"
+#include "study/summary.h"
 #include "unchain/version.h"
 
 namespace unchain::cli {
@@ -58,38 +61,30 @@ std::string percent(double share) {
   return fmt::format("{:.1f} %", 100 * share);
 }
 
-std::string show(const ordered_json& results) {
+std::string range(const std::optional<study::Interval>& interval, const auto& write) {
+  return interval ? write(interval->low) + " to " + write(interval->high) : "-";
+}
+
+// A line a member, size and track.
+std::string show(const std::vector<study::MemberSummary>& members) {
   report::TextTable table;
   using enum report::TextTable::Align;
   table.column("track").column("size").column("member");
-  for (const char* column : {"seed", "parameters", "to softmax", "perplexity", "bits a byte", "needles",
-                             "95 % interval", "chance", "tokens/s"})
+  for (const char* column : {"seeds", "parameters", "to softmax", "perplexity", "95 % interval", "bits a byte",
+                             "needles", "95 % interval", "chance", "tokens/s"})
     table.column(column, right);
-  for (const ordered_json& run : results["runs"]) {
-    if (run["pilot"].get<bool>()) continue;
-    if (run.contains("failed")) {
-      table.row(
-          {run["track"], run["size"], run["member"], run["seed"].dump(), "failed", "-", "-", "-", "-", "-", "-", "-"});
-      continue;
-    }
-    std::string change = "-";
-    for (const ordered_json& other : results["runs"]) {
-      if (other["member"] != "softmax" || other["size"] != run["size"] || other.contains("failed")) continue;
-      change =
-          fmt::format("{:+.1f} %", 100 * (run["parameters"].get<double>() / other["parameters"].get<double>() - 1));
-    }
-    std::string accuracy = "-", interval = "-", chance = "-";
-    for (const ordered_json& needle : run["needle"]) {
-      accuracy = percent(needle["accuracy"]);
-      interval = percent(needle["low"]) + " to " + percent(needle["high"]);
-      chance = percent(needle["chance"]);
-    }
-    const auto figure = [&](const char* key, int digits) {
-      return run.contains(key) ? fmt::format("{:.{}f}", run[key].get<double>(), digits) : "-";
-    };
-    table.row({run["track"], run["size"], run["member"], run["seed"].dump(), run["parameters"].dump(), change,
-               figure("perplexity", 3), figure("bits_per_byte", 4), accuracy, interval, chance,
-               figure("tokens_per_s", 0)});
+  const auto perplexity = [](double loss) { return fmt::format("{:.2f}", std::exp(loss)); };
+  for (const study::MemberSummary& each : members) {
+    const auto& [loss, bits, needles] = std::tie(each.loss_nats, each.bits_per_byte, each.needle_accuracy);
+    table.row({each.track, each.size, each.member,
+               each.failed ? fmt::format("{}, {} failed", each.seeds, each.failed) : std::to_string(each.seeds),
+               each.parameters ? std::to_string(*each.parameters) : "-",
+               each.to_softmax ? fmt::format("{:+.1f} %", 100 * *each.to_softmax) : "-",
+               loss ? perplexity(loss->mean) : "-", loss ? range(loss->interval, perplexity) : "-",
+               bits ? fmt::format("{:.4f}", bits->mean) : "-", needles ? percent(needles->mean) : "-",
+               needles ? range(needles->interval, percent) : "-",
+               each.needle_chance ? percent(*each.needle_chance) : "-",
+               each.tokens_per_s ? fmt::format("{:.0f}", *each.tokens_per_s) : "-"});
   }
   return table.text();
 }
@@ -143,10 +138,11 @@ ordered_json judged(const study::Claims& claims, const ordered_json& settings, c
 }
 
 // `maps`: the page's "models".
-void write_and_tell(const Common& common, const Options& options, const ordered_json& results,
-                    const nlohmann::json& maps) {
+void write_and_tell(const Common& common, const Options& options, const study::Claims& claims,
+                    const ordered_json& settings, const std::vector<ordered_json>& runs, const nlohmann::json& maps) {
+  const ordered_json results = judged(claims, settings, runs);
   const std::string files = write_results(options.out, results, {{"models", maps}});
-  print_result(common, results, show(results) + show_claims(results) + "\n" + files);
+  print_result(common, results, show(study::summarize(runs, claims)) + show_claims(results) + "\n" + files);
 }
 
 // True: stopped by a signal, all saved.
@@ -190,8 +186,7 @@ bool study_as(dist::Comm& comm, const Common& common, const Options& options) {
   const study::Claims claims = read_claims();
   ordered_json settings = {{"description", where}, {"set", options.settings}};
   if (!stopped) {
-    write_and_tell(common, options, judged(claims, settings, done),
-                   study::maps_of_runs(runs, out, claims, study.on_note));
+    write_and_tell(common, options, claims, settings, done, study::maps_of_runs(runs, out, claims, study.on_note));
     return false;
   }
   settings["planned_runs"] = runs.size();
@@ -254,8 +249,8 @@ void ask_models(const Common& common, const Options& options) {
       {"windows", options.windows},
       {"needles", options.needle_form},
       {"seed", common.seed}};
-  write_and_tell(common, options, judged(claims, settings, study::measure_given(models, given)),
-                 study::maps_of_given(models, given, claims));
+  const auto runs = study::measure_given(models, given);
+  write_and_tell(common, options, claims, settings, runs, study::maps_of_given(models, given, claims));
 }
 
 void run(const Common& common, const Options& options) {
