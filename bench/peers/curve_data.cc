@@ -32,7 +32,7 @@ void run(const std::filesystem::path& path, const std::filesystem::path& out,
     fail(ErrorCode::usage, "{}: expected texts without needles or separate documents, and data.valid", path.string());
   const auto comm = dist::alone();
   const auto tokenizer = train::open_vocabulary(config);
-  const model::Config model = train::model_config(config, *tokenizer);
+  const model::Config model = train::model_config(config, tokenizer->size());
   train::RunData data = train::open_data(config, tokenizer, out / "tokens", *comm);
   const auto learner = train::make_learner(model, DType::f32, static_cast<uint64_t>(config.train.seed), false);
   train::save_model(out / "model", *learner, config.data.vocabulary);

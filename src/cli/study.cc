@@ -104,19 +104,19 @@ std::string measured(const ordered_json& part) {
   return fmt::format("{} [{}, {}]", number(part["mean"]), number(part["low"]), number(part["high"]));
 }
 
-// A line a claim that its runs say something of, with the first of its parts.
+// A line a claim with the first of its parts; "" if nothing is measured of any.
 std::string show_claims(const ordered_json& results) {
   report::TextTable table;
   using enum report::TextTable::Align;
   table.column("claim", right).column("what is claimed").column("threshold", right).column("measured [95 %]", right);
-  table.column("verdict").column("seeds", right);
+  table.column("verdict").column("seeds", right).column("would decide", right);
   bool any = false;
   for (const ordered_json& claim : results["claims"]) {
-    if (claim["verdict"].is_null()) continue;
-    any = true;
-    const ordered_json& part = claim["parts"][0];
-    table.row({claim["id"].dump(), claim["statement"], threshold(part), measured(part), claim["verdict"],
-               part["seeds"].dump()});
+    const ordered_json &part = claim["parts"][0], &verdict = claim["verdict"];
+    any = any || !verdict.is_null();
+    table.row({claim["id"].dump(), claim["statement"], threshold(part), part["seeds"] == 0 ? "-" : measured(part),
+               verdict.is_null() ? "not measured" : verdict.get<std::string>(), part["seeds"].dump(),
+               part["seeds_needed"].is_null() ? "-" : part["seeds_needed"].dump()});
   }
   return any ? "\n" + table.text() : "";
 }

@@ -211,6 +211,7 @@ void write_page(const std::filesystem::path& html, const json& results, const js
                                                      {"maps", files::kMapsJs},
                                                      {"needle", files::kNeedleJs},
                                                      {"study", files::kStudyJs},
+                                                     {"study_claims", files::kStudyClaimsJs},
                                                      {"study_curves", files::kStudyCurvesJs},
                                                      {"study_layers", files::kStudyLayersJs},
                                                      {"study_page", files::kStudyPageJs},

@@ -6,6 +6,6 @@
 namespace unchain::report::files {
 
 extern const std::string_view kPageHtml, kPageCss, kMeasuresJs, kThemeJs, kFiguresJs, kMapsJs, kNeedleJs, kStudyJs,
-    kStudyCurvesJs, kStudyLayersJs, kStudyPageJs, kCompareJs, kPageJs, kClaimsMd;
+    kStudyClaimsJs, kStudyCurvesJs, kStudyLayersJs, kStudyPageJs, kCompareJs, kPageJs, kClaimsMd;
 
 }  // namespace unchain::report::files

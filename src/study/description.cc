@@ -8,6 +8,7 @@
 #include "formats/json.h"
 #include "model/trainable.h"
 #include "study/presets.h"
+#include "train/run.h"
 
 namespace unchain::study {
 namespace {
@@ -218,6 +219,16 @@ bool holds(const RunGroup& group, const Size& size, const Member& member, int64_
          std::count(group.seeds.begin(), group.seeds.end(), seed) > 0;
 }
 
+// That there is such a model, before anything is learned for it.
+void check_model(const PlannedRun& run, int64_t pieces, const std::string& where) {
+  try {
+    train::RunConfig config = run.config;  // to which model_config() adds
+    train::model_config(config, pieces);
+  } catch (const Error& error) {
+    fail(ErrorCode::usage, "{}: member {} at size {}: {}", where, run.member, run.size, error.what());
+  }
+}
+
 AnalysisKeys read_analyses(const json& found, const std::string& where) {
   train::check_keys(found, "analyses", {"windows", "loss_windows", "calibration_windows"}, where, kDocs);
   AnalysisKeys keys;
@@ -275,6 +286,7 @@ std::vector<PlannedRun> plan(const Description& description, const std::string& 
           if (hessian) config["train"]["keep"] = kKeepAll;
           runs.push_back({track.name, size.name, member.name, seed, pilot,
                           train::parse_config(config.dump(), where, settings), track.last_words, hessian});
+          check_model(runs.back(), description.vocabulary_size, where);
           if (!names.insert(runs.back().name()).second)
             fail(ErrorCode::usage, "{}: two groups of tracks.{}.runs hold the run {}", where, track.name,
                  runs.back().name());

@@ -140,32 +140,39 @@ Sample gather(PartResult& result, const std::vector<Term>& terms, const Evidence
   return sample;
 }
 
-// The interval of one seed's number, over windows nested in texts. All terms are drawn together, since they were
-// measured on the same windows; absent if they were not, or were not kept.
-std::optional<Interval> interval_over_windows(const PartResult& result, const std::vector<Term>& terms, int64_t seed,
-                                              const Evidence& evidence, const Claims& claims) {
+// The interval of the mean number of these seeds, over windows nested in texts. All terms of all seeds are drawn
+// together, since they were measured on the same windows; absent if they were not, or were not kept.
+std::optional<Interval> interval_over_windows(const PartResult& result, const std::vector<Term>& terms,
+                                              const std::vector<int64_t>& seeds, const Evidence& evidence,
+                                              const Claims& claims) {
   std::vector<size_t> windows_of_texts;
-  std::vector<std::vector<double>> flat(terms.size());
-  for (size_t i = 0; i < terms.size(); ++i) {
-    if (claims.measures.at(terms[i].measure).windows == OverWindows::none) return std::nullopt;
-    const auto& runs = evidence.find(terms[i]);
-    std::vector<size_t> counts;
-    for (const auto& text : runs.at(seed)->windows) {
-      counts.push_back(text.size());
-      flat[i].insert(flat[i].end(), text.begin(), text.end());
+  std::vector<std::vector<std::vector<double>>> flat(seeds.size());  // [seed][term][window]
+  for (size_t seed = 0; seed < seeds.size(); ++seed) {
+    for (const Term& term : terms) {
+      if (claims.measures.at(term.measure).windows == OverWindows::none) return std::nullopt;
+      std::vector<size_t> counts;
+      std::vector<double>& values = flat[seed].emplace_back();
+      for (const auto& text : evidence.find(term).at(seeds[seed])->windows) {
+        counts.push_back(text.size());
+        values.insert(values.end(), text.begin(), text.end());
+      }
+      if (windows_of_texts.empty()) windows_of_texts = counts;
+      if (counts != windows_of_texts || values.empty()) return std::nullopt;
     }
-    if (i == 0) windows_of_texts = counts;
-    if (counts != windows_of_texts || flat[i].empty()) return std::nullopt;
   }
   const auto number = [&](std::span<const size_t> drawn) {
-    std::vector<double> values;
-    for (size_t i = 0; i < terms.size(); ++i) {
-      std::vector<double> windows;
-      for (const size_t place : drawn) windows.push_back(flat[i][place]);
-      const bool median = claims.measures.at(terms[i].measure).windows == OverWindows::median;
-      values.push_back(median ? quantile(windows, 0.5) : mean(windows));
+    std::vector<double> numbers;
+    for (const auto& of_seed : flat) {
+      std::vector<double> values;
+      for (size_t i = 0; i < terms.size(); ++i) {
+        std::vector<double> windows;
+        for (const size_t place : drawn) windows.push_back(of_seed[i][place]);
+        const bool median = claims.measures.at(terms[i].measure).windows == OverWindows::median;
+        values.push_back(median ? quantile(windows, 0.5) : mean(windows));
+      }
+      numbers.push_back(combine(result.part.comparison, values));
     }
-    return combine(result.part.comparison, values);
+    return mean(numbers);
   };
   return nested_bootstrap(windows_of_texts, number, claims.level);
 }
@@ -248,12 +255,14 @@ PartResult judge_part(const Part& part, const std::string& size, const Roles& ro
   // 1. The number, its interval and its floor.
   const int64_t seeds = static_cast<int64_t>(sample.seeds.size());
   result.estimate = {mean(sample.numbers), t_interval(sample.numbers, claims.level), seeds};
-  if (seeds == 1)
-    result.estimate.interval = interval_over_windows(result, terms, sample.seeds.front(), evidence, claims);
+  if (seeds > 0 && seeds < kFewestSeeds)
+    if (const auto interval = interval_over_windows(result, terms, sample.seeds, evidence, claims))
+      result.estimate.interval = interval;
   if (part.floor_sign == 0 && part.low == part.high) result.threshold = part.low;
   const std::optional<double> sd_of_floor = scatter(result, terms.front(), evidence, claims);
   if (seeds > 0 && sd_of_floor) {
     result.floor = floor_of(*sd_of_floor, seeds);
+    result.margin = line_of(part, *result.floor).margin;
     if (part.floor_sign != 0) result.threshold = part.floor_sign * *result.floor;
   }
   const double sd = standard_deviation(sample.numbers);
@@ -267,6 +276,7 @@ PartResult judge_part(const Part& part, const std::string& size, const Roles& ro
     result.verdict = Verdict::undecided;
   } else if (seeds == 0) {
     result.verdict = Verdict::missing;
+    if (result.notes.empty()) result.notes.push_back(fmt::format("no runs on {}", part.track));
   } else if (seeds < kFewestSeeds || !result.floor) {
     result.verdict = Verdict::undecided;
     result.notes.push_back(fmt::format("{} of at least {} seeds", seeds, kFewestSeeds));
@@ -381,6 +391,7 @@ ordered_json part_json(const PartResult& result, const Claims& claims) {
                       {"direction", kDirections[static_cast<size_t>(part.direction)]},
                       {"threshold", threshold_json(result)},
                       {"floor", to_json(result.floor)},
+                      {"margin", to_json(result.margin)},
                       {"detectable", to_json(result.detectable)},
                       {"effect", to_json(part.effect)}};
   out.update(to_json(result.estimate));

@@ -52,6 +52,7 @@ struct PartResult {
   std::vector<MemberValue> values;  // of what it is made of
   std::optional<double> threshold;  // the floor with its sign where that is the threshold; absent for a band
   std::optional<double> floor;      // √(2/seeds) × SD of the measure over the seeds of softmax, in the number's unit
+  std::optional<double> margin;     // how far off the threshold the mean must be: the floor, or 0 where it is in that
   std::optional<double> detectable;     // how far beyond the threshold 80 % of such studies would support
   std::optional<int64_t> seeds_needed;  // fewest that would decide if mean and SD stay; absent if more than 200
   std::vector<std::string> notes;
@@ -73,7 +74,7 @@ std::vector<ClaimResult> judge(const Claims& claims, const Observations& observa
 // "floor", "detectable", "effect", "values": {MEMBER: {"mean", "low", "high", "seeds"}}, "verdict", "note", "parts":
 // [], "sensitivity": []}; measure to values are those of the first part. A part: {"measure", "comparison", "of",
 // "against", "reference", "track", "size", "tokens", "rows", "layers", "over", "unit", "direction", "threshold",
-// "floor", "detectable", "effect", "mean", "low", "high", "seeds", "values", "reference_values", "verdict",
+// "floor", "margin", "detectable", "effect", "mean", "low", "high", "seeds", "values", "reference_values", "verdict",
 // "seeds_needed", "note"}. What there is not is null.
 nlohmann::ordered_json to_json(const ClaimResult& result, const Claims& claims);
 

@@ -122,6 +122,8 @@ class MapMeasures {
     add_window(measures_, "raw_over_one_share", text, share(counts.over_one, counts.entries));
     if (counts.rescaled > 0)
       add_window(measures_, "rescaled_over_one_share", text, share(counts.rescaled_over_one, counts.rescaled));
+    // Without an induction target in any window these do not apply.
+    for (const char* name : {"non_key_small_share", "non_key_small_or_negative_share"}) measures_[name];
     if (counts.non_key > 0) {
       add_window(measures_, "non_key_small_share", text, share(counts.small, counts.non_key));
       add_window(measures_, "non_key_small_or_negative_share", text, share(counts.small_or_negative, counts.non_key));

@@ -64,6 +64,7 @@ void measure_heads(Measures& measures, model::Trainable& trainable, const Measur
 // ask_needles() gave for `tasks`; the first question of each prompt is looked at. Without a trainable nothing is told
 // of attribution. Errors: as above.
 void measure_needles(Measures& measures, model::Trainable* trainable, const MeasureInputs& in,
+                     const tokenizer::Tokenizer& tokenizer, text::NeedleForm form,
                      const std::vector<eval::NeedleTask>& tasks, const eval::NeedleResult& result);
 
 // Adds the share of texts whose last word is not foretold (last_word_error): eval/choice.h. Errors: those of

@@ -114,7 +114,7 @@ ordered_json ask_rungs(const MeasureInputs& in, const tokenizer::Tokenizer& toke
                      {"chance", 1 / static_cast<double>(options.needles)},
                      {"attention_on_answer", attention / static_cast<double>(answers)},
                      {"cells", cells}});
-    if (needle.size() == 1) measure_needles(measures, trainable, in, tasks, result);
+    if (needle.size() == 1) measure_needles(measures, trainable, in, tokenizer, options.form, tasks, result);
   }
   return rungs;
 }

@@ -57,12 +57,14 @@ std::optional<analysis::DirectedShare> directed(const std::vector<analysis::Laye
 }  // namespace
 
 void measure_needles(Measures& measures, model::Trainable* trainable, const MeasureInputs& in,
+                     const tokenizer::Tokenizer& tokenizer, text::NeedleForm form,
                      const std::vector<eval::NeedleTask>& tasks, const eval::NeedleResult& result) {
   if (tasks.size() != result.cells.size())
     fail(ErrorCode::usage, "needles: {} tasks, {} results", tasks.size(), result.cells.size());
   size_t longest = 1;
   for (const eval::NeedleTask& task : tasks)
-    for (const text::NeedlePrompt& prompt : task.prompts) longest = std::max(longest, prompt.ids.size());
+    for (const text::NeedlePrompt& prompt : task.prompts)
+      longest = std::max(longest, eval::first_digit_context(tokenizer, form, prompt).size());
   model::Context context(in.model, static_cast<int64_t>(longest));
   Masses masses;
   std::vector<double> shares, ratios;
@@ -70,18 +72,19 @@ void measure_needles(Measures& measures, model::Trainable* trainable, const Meas
   for (size_t t = 0; t < tasks.size(); ++t) {
     for (size_t s = 0; s < tasks[t].prompts.size(); ++s) {
       const text::NeedlePrompt& prompt = tasks[t].prompts[s];
+      const Ids ids = eval::first_digit_context(tokenizer, form, prompt);
       const text::TokenSpan number = prompt.numbers[0];
       const analysis::TokenSpan keys = {number.begin, number.end - number.begin};
-      analysis::KeyMass mass(analysis::span_keys({static_cast<int64_t>(prompt.ids.size()) - 1, 1}, keys));
+      analysis::KeyMass mass(analysis::span_keys({static_cast<int64_t>(ids.size()) - 1, 1}, keys));
       const attention::Taps taps{{&mass}, {}};
       context.truncate(0);
-      context.extend(prompt.ids, 1, &taps);
+      context.extend(ids, 1, &taps);
       masses.add(mass.results());
       right.push_back(result.cells[t].samples[s].answers[0].right);
       if (!trainable) continue;
       // Digits are pieces of their own, so the answer begins with the token that the needle's number begins with.
       const int32_t answer = prompt.ids[static_cast<size_t>(number.begin)];
-      const auto reached = directed(analysis::attribute(*trainable, prompt.ids, answer), keys);
+      const auto reached = directed(analysis::attribute(*trainable, ids, answer), keys);
       if (!reached) continue;
       shares.push_back(reached->share);
       ratios.push_back(reached->share / reached->expected);

@@ -34,13 +34,16 @@ std::vector<std::optional<double>> profile(const ordered_json& result, const cha
 // softmax of the same size and seed needs most.
 void add_gains(std::vector<Observation>& to, const ordered_json& result, const std::vector<ordered_json>& results) {
   const auto gain = profile(result, "gain_nats");
+  bool twin_failed = false;
   std::vector<double> last, others, known, needed;
   const size_t first_of_last = gain.size() - (gain.size() + 2) / 3;
   std::vector<std::optional<double>> sensitivity;
   for (const ordered_json& twin : results) {
     const bool same =
         twin["track"] == result["track"] && twin["size"] == result["size"] && twin["seed"] == result["seed"];
-    if (same && twin["member"] == "softmax") sensitivity = profile(twin, "sensitivity_nats");
+    if (!same || twin["member"] != "softmax") continue;
+    sensitivity = profile(twin, "sensitivity_nats");
+    twin_failed = twin.contains("failed");
   }
   for (size_t layer = 0; layer < gain.size(); ++layer) {
     if (!gain[layer]) continue;
@@ -54,7 +57,10 @@ void add_gains(std::vector<Observation>& to, const ordered_json& result, const s
   };
   add("gain_last_third_nats", mean_of(last));
   add("gain_other_layers_nats", mean_of(others));
-  if (!sensitivity.empty()) add("gain_task_correlation", analysis::rank_correlation(known, needed));
+  if (twin_failed)
+    add("gain_task_correlation", std::numeric_limits<double>::quiet_NaN());
+  else if (!sensitivity.empty())
+    add("gain_task_correlation", analysis::rank_correlation(known, needed));
 }
 
 // Parameters of a softmax of equal loss over the run's own, on the line through the losses of the softmax models of the

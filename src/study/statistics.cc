@@ -126,7 +126,7 @@ std::optional<Interval> nested_bootstrap(const std::vector<size_t>& windows_of_t
                                          const std::function<double(std::span<const size_t>)>& statistic, double level,
                                          uint64_t seed, int resamples) {
   const size_t texts = windows_of_texts.size();
-  if (texts < 2) return std::nullopt;
+  if (std::reduce(windows_of_texts.begin(), windows_of_texts.end()) < 2) return std::nullopt;
   std::vector<size_t> first(texts, 0);
   for (size_t text = 1; text < texts; ++text) first[text] = first[text - 1] + windows_of_texts[text - 1];
   Rng rng(seed);

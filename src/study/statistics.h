@@ -51,9 +51,10 @@ double power_of_effect(double effect, const Design& design);
 double detectable_effect(const Design& design, double power);
 
 // Percentile bootstrap over windows nested in texts: texts are drawn with replacement, then windows within each text
-// drawn. `statistic` gets the drawn windows by their number, the texts' windows counted one after another. Absent with
-// fewer than two texts, or if a statistic is not finite. The same seed gives the same resamples. Source: Davison &
-// Hinkley, "Bootstrap Methods and their Application", 1997, section 3.8.
+// drawn. `statistic` gets the drawn windows by their number, the texts' windows counted one after another. With one
+// text its windows alone are drawn, and the interval says nothing of other texts. Absent with fewer than two windows,
+// or if a statistic is not finite. The same seed gives the same resamples. Source: Davison & Hinkley, "Bootstrap
+// Methods and their Application", 1997, section 3.8.
 std::optional<Interval> nested_bootstrap(const std::vector<size_t>& windows_of_texts,
                                          const std::function<double(std::span<const size_t>)>& statistic, double level,
                                          uint64_t seed = 0, int resamples = 2000);

@@ -46,6 +46,46 @@ ordered_json to_json(const AnalysisKeys& keys) {
           {"calibration_windows", keys.calibration_windows}};
 }
 
+bool is_number(const ordered_json& object, const char* key) {
+  return object.is_object() && object.contains(key) && object[key].is_number();
+}
+
+bool is_measure(const ordered_json& measured) {
+  const auto is_list = [](const ordered_json& of, const auto& holds) {
+    return of.is_array() && std::ranges::all_of(of, holds);
+  };
+  const auto number = [](const ordered_json& value) { return value.is_number(); };
+  const auto list = [&](const ordered_json& text) { return is_list(text, number); };
+  return measured.is_object() && measured.contains("value") && measured.contains("windows") &&
+         (measured["value"].is_null() || measured["value"].is_number()) && is_list(measured["windows"], list);
+}
+
+// The first key that is not as this program writes it, of those that verdicts rest on; "" if all are.
+std::string damage(const ordered_json& result, const PlannedRun& run) {
+  for (const auto& [key, expected] : {std::pair<const char*, ordered_json>{"track", run.track},
+                                      {"size", run.size},
+                                      {"member", run.member},
+                                      {"seed", run.seed},
+                                      {"pilot", run.pilot}})
+    if (!result.contains(key) || result[key] != expected) return key;
+  if (result.contains("failed")) return result["failed"].is_string() ? "" : "failed";
+  for (const char* key : {"parameters", "parameters_without_embeddings", "loss_nats", "perplexity", "bits_per_byte"})
+    if (!is_number(result, key)) return key;
+  if (!result.contains("needle") || !result["needle"].is_array()) return "needle";
+  for (const ordered_json& rung : result["needle"])
+    for (const char* key : {"right", "asked", "accuracy", "low", "high", "chance"})
+      if (!is_number(rung, key)) return std::string("needle.") + key;
+  if (!result.contains("measures") || !result["measures"].is_object()) return "measures";
+  for (const auto& [name, measured] : result["measures"].items())
+    if (!is_measure(measured)) return "measures." + name;
+  for (const char* key : {"gain_nats", "sensitivity_nats"}) {
+    if (!result.contains("layers") || !result["layers"].is_object() || !result["layers"].contains(key)) return "layers";
+    for (const ordered_json& value : result["layers"][key])
+      if (!value.is_null() && !value.is_number()) return std::string("layers.") + key;
+  }
+  return "";
+}
+
 // Half of the answers: where the rungs of a ladder are set apart best.
 constexpr double kJudgedAccuracy = 0.5;
 
@@ -60,8 +100,8 @@ class Study {
         fail(ErrorCode::usage, "data.valid is missing: a study compares models on a text that none has seen");
       if (!run.last_words.empty()) hash_of(run.last_words);
       train::RunConfig config = run.config;  // to which model_config() adds
-      work_.push_back(static_cast<double>(config.train.tokens) *
-                      static_cast<double>(model::parameter_count(train::model_config(config, *tokenizer))));
+      parameters_.push_back(model::parameter_count(train::model_config(config, tokenizer->size())));
+      work_.push_back(static_cast<double>(config.train.tokens) * static_cast<double>(parameters_.back()));
     }
   }
 
@@ -171,33 +211,42 @@ class Study {
   ordered_json read_result(const PlannedRun& run) {
     const fs::path file = folder(run) / "result.json";
     if (!fs::exists(file)) return nullptr;
+    const auto again = [&](const std::string& why) {
+      note(why + "; the run is done again");
+      fs::remove(file);
+      return nullptr;
+    };
     ordered_json result;
     try {
       result = formats::parse_json(read_text(file, size_t{16} << 20), file.string());
-      if (!result.is_object() || !result.contains("key")) fail(ErrorCode::format, "{}: is no result", file.string());
     } catch (const Error& error) {
       if (error.code() != ErrorCode::format) throw;
-      note(fmt::format("{}; the run is done again", error.what()));
-      fs::remove(file);
-      return nullptr;
+      return again(error.what());
     }
-    if (result.value("version", 0) != kResultVersion) {
+    if (!result.is_object() || !result.contains("key") || !result.value("version", ordered_json()).is_number_integer())
+      return again(file.string() + ": is no result");
+    if (result["version"] != kResultVersion) {
       fail(ErrorCode::usage,
            "{}: is of version {} of the results, this program makes version {}, and the two cannot be set side by "
            "side; remove the folder of this run, and it is done again",
-           file.string(), result.value("version", 0), kResultVersion);
+           file.string(), result["version"].dump(), kResultVersion);
     }
-    if (result["key"] == key_of(run)) return result;
-    fail(ErrorCode::usage,
-         "{}: is of another description, text or vocabulary; give another folder, or remove the folder of this run",
-         file.string());
+    if (result["key"] != key_of(run)) {
+      fail(ErrorCode::usage,
+           "{}: is of another description, text or vocabulary; give another folder, or remove the folder of this run",
+           file.string());
+    }
+    if (const std::string lost = damage(result, run); !lost.empty())
+      return again(fmt::format("{}: {} is missing or damaged", file.string(), lost));
+    return result;
   }
 
   // Null if it was stopped.
   ordered_json carry_out(size_t at) {
     const PlannedRun& run = runs_[at];
-    ordered_json result = {{"version", kResultVersion}, {"key", key_of(run)}, {"track", run.track}, {"size", run.size},
-                           {"member", run.member},      {"seed", run.seed},   {"pilot", run.pilot}};
+    ordered_json result = {{"version", kResultVersion}, {"key", key_of(run)},           {"track", run.track},
+                           {"size", run.size},          {"member", run.member},         {"seed", run.seed},
+                           {"pilot", run.pilot},        {"parameters", parameters_[at]}};
     const auto steps = static_cast<double>(run.config.train.steps());
     try {
       const ordered_json figures = runner_.carry_out(
@@ -218,7 +267,8 @@ class Study {
   const StudyOptions& options_;
   Runner runner_;
   std::map<fs::path, uint64_t> hashes_;
-  std::vector<double> work_;        // of each run
+  std::vector<int64_t> parameters_;  // of each run
+  std::vector<double> work_;
   std::vector<ordered_json> done_;  // by run: its result, or null
 };
 

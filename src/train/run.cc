@@ -128,7 +128,7 @@ void Run::begin(const MakeLearner& make) {
   comm_.barrier();  // all have looked before the first one writes
   if (config_.train.dtype.empty()) config_.train.dtype = info(model::default_dtype()).name;
   const auto tokenizer = open_vocabulary(config_);
-  const model::Config model = model_config(config_, *tokenizer);
+  const model::Config model = model_config(config_, tokenizer->size());
   const ordered_json resolved = to_json(config_);
   if (has_run) check_same_config(options_.out, resolved);
   data_ = open_data(config_, tokenizer, options_.cache.empty() ? options_.out / "tokens" : options_.cache, comm_);
@@ -302,18 +302,18 @@ RunResult Run::finish() {
 
 }  // namespace
 
-model::Config model_config(RunConfig& config, const tokenizer::Tokenizer& tokenizer) {
+model::Config model_config(RunConfig& config, int64_t pieces) {
   nlohmann::json& keys = config.model;
   const auto add = [&](const char* key, const nlohmann::json& value) {
     if (!keys.contains(key) || keys[key].is_null()) keys[key] = value;
   };
   add("model_type", keys.contains("attention") ? "unchain" : "llama");
-  add("vocab_size", tokenizer.size());
+  add("vocab_size", pieces);
   add("max_position_embeddings", config.train.context);
   model::Config model = model::config_from_json(keys.dump(), "model");
-  if (model.vocabulary < tokenizer.size()) {
+  if (model.vocabulary < pieces) {
     fail(ErrorCode::usage, "model.vocab_size: is {}, but the vocabulary of {} has {} pieces; leave the key out",
-         model.vocabulary, config.data.vocabulary, tokenizer.size());
+         model.vocabulary, config.data.vocabulary, pieces);
   }
   if (model.context < config.train.context) {
     fail(ErrorCode::usage, "model.max_position_embeddings: is {}, below train.context {}; leave the key out",

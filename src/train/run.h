@@ -45,7 +45,7 @@ using MakeLearner =
 // The model's configuration: the section `model`, with vocab_size from the vocabulary, max_position_embeddings from the
 // context, and model_type where they are absent. Writes what it adds into the section. Errors: format, unsupported,
 // usage (fewer rows than pieces).
-model::Config model_config(RunConfig& config, const tokenizer::Tokenizer& tokenizer);
+model::Config model_config(RunConfig& config, int64_t pieces);
 
 // Trains. Every rank calls it; the first alone writes. Errors: usage (the folder holds something else, a resumed run
 // differs: names the key); io, format (data, checkpoints); numeric (NaN or infinity, with step and place; unequal

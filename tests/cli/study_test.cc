@@ -220,6 +220,19 @@ TEST_F(CliStudy, DamagedResultsAreMadeAgainAndOthersRefused) {
   EXPECT_NE(again.err.find("result.json"), std::string::npos) << again.err;
   EXPECT_NE(again.err.find("the run is done again"), std::string::npos) << again.err;
   EXPECT_EQ(lasting(json::parse(read_file(own_ / "a/results.json"))), before);
+  // Whole JSON that lacks what verdicts rest on, or holds something else there.
+  for (const auto& [where, value] : {std::pair<const char*, json>{"/measures", nullptr},
+                                     {"/measures/loss_nats/value", "low"},
+                                     {"/needle/0/accuracy", nullptr},
+                                     {"/seed", 5}}) {
+    json lost = json::parse(whole);
+    lost[json::json_pointer(where)] = value;
+    write_file(file, lost.dump());
+    const RunResult made = run_program(command("a", {"--resume"}));
+    EXPECT_EQ(made.status, 0) << made.err;
+    EXPECT_NE(made.err.find("is missing or damaged; the run is done again"), std::string::npos) << where << made.err;
+    EXPECT_EQ(lasting(json::parse(read_file(own_ / "a/results.json"))), before) << where;
+  }
   json old = json::parse(whole);
   old["version"] = 0;
   write_file(file, old.dump());
@@ -246,6 +259,8 @@ TEST_F(CliStudy, ARunThatFailsLeavesTheOthers) {
   ASSERT_EQ(runs.size(), 2u);
   EXPECT_FALSE(runs[0].contains("failed"));
   EXPECT_NE(runs[1]["failed"].get<std::string>().find("step"), std::string::npos) << runs[1];
+  EXPECT_EQ(runs[1]["parameters"], runs[0]["parameters"]) << "by which sizes are ordered";
+  EXPECT_NE(result.out.find("not measured"), std::string::npos) << result.out;
 }
 
 // Untrained ones, on a text too short for eight windows.

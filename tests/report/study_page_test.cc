@@ -52,6 +52,7 @@ json study_results() {
                                  {"parts", parts}});
   };
   claim(1, "supported", {part("below", 0, -1, "supported"), part("inside", {2, 5}, 3, "undecided")});
+  results["claims"][0]["sensitivity"] = {part("inside", {2, 5}, 6, "refuted")};
   claim(2, "refuted", json::array({part("above", 0, -1, "refuted")}));
   claim(3, nullptr, json::array({part("above", 0, nullptr, nullptr)}));
   for (int seed = 0; seed < 2; ++seed) {
@@ -86,7 +87,7 @@ TEST_F(SlowPageInBrowser, DrawsAStudy) {
     const bool unfinished = width == 360;
     if (unfinished) results["settings"]["planned_runs"] = 9;
     const json seen = look_at(write({results, {}}, options_), width, width == 360 ? kOpenAll : other);
-    expect_sound(seen, 4, 10);
+    expect_sound(seen, 5, 10);
     const std::string text = seen["text"];
     EXPECT_EQ(text.find("unfinished: 5 of 9 runs") != std::string::npos, unfinished);
     EXPECT_EQ(text.find("Unfinished. 5 of 9 runs are done") != std::string::npos, unfinished);
@@ -101,10 +102,19 @@ TEST_F(SlowPageInBrowser, DrawsAStudy) {
     EXPECT_NEAR(dots["x"][1].get<double>(), 1 / 1.25, 1e-12);
     EXPECT_NEAR(dots["x"][2].get<double>(), -1 / 1.5, 1e-12);
     EXPECT_TRUE(dots["x"][3].is_null());
+    // One claim with what stands beside it: 6 is 1 above the nearer end of [2, 5], its interval 0.5 to 1.25.
+    const json& of_one = seen["pictures"]["claim"]["traces"];
+    EXPECT_EQ(of_one.back()["x"].size(), 3u);
+    EXPECT_NEAR(of_one.back()["x"][2].get<double>(), -1 / 1.25, 1e-12);
+    const json& bar = of_one[of_one.size() - 6];  // before the marks, three verdicts and the floor in the legend
+    EXPECT_NEAR(bar["x"][0].get<double>(), -1, 1e-12) << of_one;
+    EXPECT_NEAR(bar["x"][1].get<double>(), -0.5 / 1.25, 1e-12);
+    EXPECT_EQ(seen["tables"]["claim"].size(), 4u);
+    EXPECT_EQ(seen["tables"]["claim"][3][1], "beside it");
     json legend = json::array();
     for (const json& trace : seen["pictures"]["claims"]["traces"])
       if (trace.value("name", json()).is_string()) legend.push_back(trace["name"]);
-    EXPECT_EQ(legend, json({"supported", "undecided", "refuted"}));
+    EXPECT_EQ(legend, json({"supported", "undecided", "refuted", "noise floor"}));
     EXPECT_EQ(text.find("bold <i>claim</i> 1a") != std::string::npos, width == 1200) << text;
     EXPECT_EQ(seen["tables"]["claims"].size(), 5u);
     EXPECT_EQ(seen["tables"]["claims"][1][2], "A <b>bold</b> claim.");
@@ -135,7 +145,7 @@ TEST_F(SlowPageInBrowser, DrawsAStudy) {
     const json empty = look_at(write({bad, {}}, options_), 360);
     ASSERT_TRUE(empty.contains("data")) << empty;
     EXPECT_EQ(empty["data"].value("errors", "?"), "") << bad;
-    EXPECT_EQ(empty["missing"].size(), 13u) << bad;
+    EXPECT_EQ(empty["missing"].size(), 14u) << bad;
   }
 }
 
@@ -231,7 +241,7 @@ TEST_F(SlowPageInBrowser, DrawsWhatAStudyPoolsOverSeeds) {
   const auto html = write({results, {}}, options_);
   for (const int width : {360, 1200}) {
     const json seen = look_at(html, width, save);
-    expect_sound(seen, 11, 30);
+    expect_sound(seen, 12, 30);
     // Loss above the model's own at rank 1, 5 and all: 1 and 2 of the two seeds, 0.5 more for the fixed map.
     EXPECT_EQ(trace(seen, "rank-loss", "A2, each text's own")["y"], json({1.5, 1.5, 1.5}));
     EXPECT_EQ(trace(seen, "rank-loss", "A2, one for all texts")["y"], json({2.0, 2.0, 2.0}));
@@ -283,7 +293,7 @@ TEST_F(SlowPageInBrowser, EveryChoiceOfAStudyIsDrawn) {
         extra.seen[`${select.id}=${option.value}`] = section.querySelector(".sentence").textContent;
       }
     })");
-  expect_sound(seen, 10, 10);  // the last choice of loss is that on answers, which these runs lack
+  expect_sound(seen, 11, 10);  // the last choice of loss is that on answers, which these runs lack
   const json& said = seen["extra"]["seen"];
   EXPECT_GT(said.size(), 20u);
   for (const auto& [choice, sentence] : said.items()) {
@@ -316,7 +326,9 @@ TEST_F(SlowPageInBrowser, ClaimsAndPicturesLeadToEachOther) {
     choose.dispatchEvent(new win.Event("change"));
     await pause(200);
     doc.querySelector("#claims td a[href='#measures']").click();
+    doc.querySelectorAll("#claims .bears a")[1].click();
     await pause(200);
+    extra.claim = doc.getElementById("claim-claim").value;
     extra.chosen = choose.value;)");
   const json& extra = seen["extra"];
   EXPECT_EQ(extra["bears"], "Bears on claims 1 (supported), 3.");
@@ -325,6 +337,7 @@ TEST_F(SlowPageInBrowser, ClaimsAndPicturesLeadToEachOther) {
     EXPECT_NE(std::find(extra["links"].begin(), extra["links"].end(), to), extra["links"].end()) << to;
   }
   EXPECT_EQ(extra["chosen"], "loss_nats");
+  EXPECT_EQ(extra["claim"], "2");
   EXPECT_NE(extra["terms"]["negative_mass"].get<std::string>().find("Σ|P⁻|/Σ|P| of a row. Unit: share."),
             std::string::npos);
   EXPECT_NE(extra["terms"]["loss_nats"].get<std::string>().find("mean NLL of the unseen text"), std::string::npos);
@@ -342,7 +355,7 @@ TEST_F(SlowPageInBrowser, RunsThatLackPartsAreNoErrors) {
     const json seen = look_at(write({results, {}}, options_), 360);
     ASSERT_TRUE(seen.contains("data")) << seen;
     EXPECT_EQ(seen["data"].value("errors", "?"), "") << odd;
-    EXPECT_EQ(seen["pictures"].size(), 2u) << odd;
+    EXPECT_EQ(seen["pictures"].size(), 3u) << odd;
     EXPECT_EQ(seen["missing"].size(), 11u) << odd;
   }
 }

@@ -10,7 +10,8 @@ namespace {
 const char* const kSmall = R"({
   // two members, two seeds
   "vocabulary_size": 300,
-  "sizes": {"s": {"model": {"hidden_size": 32}, "train": {"tokens": 1e4, "context": 32, "batch_tokens": 64}}},
+  "sizes": {"s": {"model": {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1,
+                            "num_attention_heads": 2}, "train": {"tokens": 1e4, "context": 32, "batch_tokens": 64}}},
   "members": ["softmax", {"name": "held", "preset": "diff_v2", "lambda": 0.5}],
   "seeds": [0, 7],
   "tracks": {
@@ -136,6 +137,13 @@ TEST(Description, BadInput) {
   // A run in two groups.
   const Description twice = with("[1, 2]", "[0, 2]");
   test::expect_error([&] { plan(twice, "d.json", "v", {}); }, ErrorCode::usage, {"retrieval-s-held-0"});
+  // No such attention, no such net: said before a vocabulary is learned.
+  for (const auto& [from, to, found] : {std::tuple{"\"preset\": \"diff_v2\"", "\"preset\": \"diff_v9\"", "diff_v9"},
+                                        std::tuple{"\"hidden_size\": 32", "\"hidden_size\": 0", "hidden_size"}}) {
+    SCOPED_TRACE(to);
+    const Description bad = with(from, to);
+    test::expect_error([&] { plan(bad, "d.json", "v", {}); }, ErrorCode::usage, {"d.json: member", "at size s", found});
+  }
   test::expect_error([] { preset("large"); }, ErrorCode::usage, {"--preset large", "smoke"});
   test::expect_error([] { parse_description("{", "d.json"); }, ErrorCode::format, {"d.json"});
   // What belongs to a training configuration is found when the runs are planned.

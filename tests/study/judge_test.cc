@@ -181,6 +181,26 @@ TEST(Judge, OneRunHasAnIntervalOverTextsAndWindows) {
   EXPECT_LE(covered, 0.98 * kTrials);
 }
 
+// Two seeds: their t interval would be 12.7 SD/√2 wide, and no window plays a part in it.
+TEST(Judge, TwoRunsHaveAnIntervalOverWindowsToo) {
+  World world;
+  for (int64_t seed = 0; seed < 2; ++seed) {
+    const auto shift = static_cast<double>(seed);
+    world.observations().all.push_back({"small", "language", "softmax", seed, "loss", 2.5, {{2, 3}}});
+    world.observations().all.push_back(
+        {"small", "language", "diff_v2", seed, "loss", 2 + shift, {{2 + shift, 2 + shift}}});
+  }
+  const PartResult result = world.judge_one(claims_of(kLower)).parts[0];
+  EXPECT_EQ(result.verdict, Verdict::undecided);
+  EXPECT_EQ(result.estimate.mean, 0);
+  // Both windows of softmax are 2 in one of four draws, and 3 in another; seeds shift diff_v2 by ½ on average.
+  EXPECT_EQ(result.estimate.interval->low, -0.5);
+  EXPECT_EQ(result.estimate.interval->high, 0.5);
+  world.observations().all.back().windows.clear();
+  const double t = world.judge_one(claims_of(kLower)).parts[0].estimate.interval->high;
+  EXPECT_NEAR(t, 12.7062 / 2, 1e-3) << "without windows that of the seeds";
+}
+
 TEST(Judge, WindowsMustBeTheSameOnes) {
   Observation softmax = {"small", "language", "softmax", 0, "loss", 2.0, {{1, 2}, {3}}}, diff = softmax;
   diff.member = "diff_v2";
@@ -485,6 +505,7 @@ TEST(Judge, SizesBelongToTheirTrack) {
   EXPECT_EQ(none.verdict, Verdict::missing);
   ASSERT_EQ(none.parts.size(), 1u) << "a row that says so";
   EXPECT_TRUE(to_json(none, claims)["parts"][0]["size"].is_null());
+  EXPECT_EQ(to_json(none, claims)["parts"][0]["note"], "no runs on retrieval");
 }
 
 TEST(Judge, OtherMembersAndMeasuresMoveNoVerdict) {

@@ -81,6 +81,12 @@ TEST(Observe, GainsOfLayersBesideTheTwinOfTheSeed) {
   EXPECT_EQ(find(observations, "diff_v2", "gain_other_layers_nats")->value, 2.0);
   // Ranks 1 3 2 4 and 1 2 3 4: 1 − 6·(1 + 1)/(4·15).
   EXPECT_NEAR(find(observations, "diff_v2", "gain_task_correlation")->value.value(), 0.8, 1e-12);
+  // A twin that failed is not left out: what is held against it has failed.
+  twin.erase("layers");
+  twin.erase("measures");
+  twin["failed"] = "NaN";
+  EXPECT_TRUE(
+      std::isnan(find(observe(claims, {diff, twin, other}), "diff_v2", "gain_task_correlation")->value.value_or(0)));
   // Without a noise term they do not apply.
   ASSERT_TRUE(find(observations, "softmax", "gain_last_third_nats"));
   EXPECT_FALSE(find(observations, "softmax", "gain_last_third_nats")->value);

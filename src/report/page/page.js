@@ -79,18 +79,18 @@ function tableDetails(open) {
   }};
 }
 
-// From a picture to the claims that it bears on, each with its verdict; from the claims to the first picture of each.
+// From a picture to the claims that it bears on, each with its verdict; from all claims to each.
 function claimLinks(picture, report) {
   const all = picture === kStudyClaims;
   const claims = studyClaims(report).filter(({id}) => all || picture.claims?.includes(id));
   if (!claims.length) return null;
   const link = (claim) => {
-    const [to, text] = all ? [picturesOf(claim)[0], ""] : ["claims", claim.verdict === null ? "" : ` (${verdictText(claim.verdict)})`];
-    const element = el("a", {href: `#${to}`, title: String(claim.statement)}, `${claim.id}${text}`);
-    element.addEventListener("click", () => followClaim(report, to, claim.parts[0]));
+    const text = all || claim.verdict === null ? "" : ` (${verdictText(claim.verdict)})`;
+    const element = el("a", {href: `#${kStudyClaim.id}`, title: String(claim.statement)}, `${claim.id}${text}`);
+    element.addEventListener("click", () => followClaim(report, kStudyClaim.id, claim));
     return element;
   };
-  const what = all ? "Pictures of" : "Bears on";
+  const what = all ? "More on" : "Bears on";
   return el("p", {class: "bears"}, `${what} claim${claims.length > 1 ? "s" : ""} `, ...claims.flatMap((claim, i) => (i ? [", ", link(claim)] : [link(claim)])), ".");
 }
 

@@ -1,52 +1,14 @@
 "use strict";
-// The pictures of a study that show one number a run, and the claims with their verdicts. What is pooled over seeds, by
-// rank, layer or step, is in study_curves.js and study_layers.js; the page they make up in study_page.js. A picture of a
-// study has besides (figures.js): `claims`, the numbers of those it bears on, and `terms`, [word, what it means].
+// The pictures of a study that show one number a run. Claims and their verdicts are in study_claims.js; what is pooled
+// over seeds, by rank, layer or step, in study_curves.js and study_layers.js; the page they make up in study_page.js. A
+// picture of a study has besides (figures.js): `claims`, the numbers of those it bears on, and `terms`, [word, what it
+// means].
 
 const studyRuns = (report) => listOf(report.results.runs).filter((run) => run && !run.pilot && !run.failed && typeof run.member === "string");
 const studyClaims = (report) => listOf(report.results.claims).filter((claim) => claim && Array.isArray(claim.parts));
 const distinct = (values) => [...new Set(values)];
 const membersOf = (runs) => distinct(runs.map((run) => run.member));
 const groupOf = (run) => `${run.track}, ${run.size}`;
-const kVerdicts = {supported: "supported", refuted: "refuted", undecided: "undecided", identity: "true by algebra", not_applicable: "not applicable", null: "not measured"};
-const verdictText = (verdict) => kVerdicts[verdict] ?? String(verdict);
-
-// One entry a part of each claim, with the distance of its numbers from the threshold, claimed side positive.
-function claimParts(report) {
-  return studyClaims(report).flatMap((claim) => claim.parts.map((part, place) => {
-    const [low, high] = Array.isArray(part.threshold) ? part.threshold : [part.threshold, part.threshold];
-    const distance = (x) => {
-      if (!Number.isFinite(x) || !Number.isFinite(low)) return null;
-      if (part.direction === "inside") return Math.min(x - low, high - x);
-      return part.direction === "below" ? low - x : x - low;
-    };
-    const many = claim.parts.length > 1;
-    return {claim, part, distance, first: place === 0, name: `${claim.id}${many ? "abcdef"[place] : ""}`, verdict: many ? part.verdict : claim.verdict};
-  }));
-}
-
-// The pictures that bear on a claim; any of its numbers can be seen by member.
-const picturesOf = (claim) => [...kStudyPage.sections.filter((picture) => picture.claims?.includes(claim.id)).map(({id}) => id), "measures"];
-
-// Shows the number that a part is judged by, in the picture that can show any.
-function followClaim(report, id, part) {
-  const view = views.find(({picture}) => picture === kStudyMeasures);
-  const [group, measure] = [`${part.track}, ${part.size}`, part.measure];
-  if (id === "measures" && part && runsOf(report, group).length && runMeasures(report).includes(measure)) view.set({group, measure}).catch(note);
-}
-
-const thresholdText = (threshold) => (Array.isArray(threshold) ? threshold.map((x) => formatNumber(x)).join(" to ") : formatNumber(threshold));
-
-function countVerdicts(claims) {
-  const counts = distinct(claims.map((claim) => String(claim.verdict))).map((verdict) => [claims.filter((claim) => String(claim.verdict) === verdict).length, verdictText(verdict)]);
-  return counts.map(([count, text]) => `${count} ${text}`).join(", ");
-}
-
-function claimsSentence(report) {
-  const claims = studyClaims(report);
-  return claims.length ? `Of ${countText(claims.length, "claim")}: ${countVerdicts(claims)}.` : "";
-}
-
 // Members in the order of the runs, a colour and a dash each.
 function memberStyle(report, member) {
   const members = membersOf(studyRuns(report));
@@ -54,54 +16,6 @@ function memberStyle(report, member) {
   const {series} = theme();
   return {color: series[place % series.length], dash: ["solid", "dash", "dot", "dashdot"][Math.floor(place / series.length) % 4]};
 }
-
-const kStudyClaims = {
-  id: "claims",
-  title: "What is claimed, and what we measure",
-  about: "A line a claim, or a part of one. The mark is the estimate, the bar its 95 % interval over seeds, the light band the noise floor; right of the line in the middle is the claimed side of the threshold. Each line has its own scale, so that lengths can be compared within a line alone: the table has the numbers, and links to the pictures of each claim. A claim is supported if the whole bar lies on the claimed side and the mark beyond the floor, refuted if the same holds on the other side.",
-  keys: () => [],
-  controls: () => [],
-  draw(report, state, width) {
-    const parts = claimParts(report);
-    if (!parts.length) return {missing: "no claims were judged."};
-    const colors = theme();
-    const shown = parts.map((entry) => {
-      const numbers = ["mean", "low", "high"].map((key) => entry.distance(entry.part[key]));
-      const floor = entry.part.floor ?? 0;
-      const size = Math.max(...numbers.map((x) => Math.abs(x ?? 0)), floor) || 1;
-      return {...entry, middle: numbers[0] === null ? null : numbers[0] / size, ends: numbers.slice(1).map((x) => (x === null ? null : x / size)).sort((a, b) => a - b), floor: floor / size};
-    });
-    const rows = indices(shown.length);
-    const color = {supported: colors.series[3], refuted: colors.series[1], undecided: colors.series[2]};
-    const mark = (verdict) => ({color: color[verdict] ?? colors.soft, symbol: {supported: "circle", refuted: "x", undecided: "circle-open"}[verdict] ?? "square", size: 9});
-    const marks = shown.map(({verdict}) => mark(verdict));
-    const hover = shown.map(({claim, part, verdict}) => `${plotText(claim.statement)}<br>${plotText(part.measure.replaceAll("_", " "))}: ${formatNumber(part.mean)} (${formatNumber(part.low)} to ${formatNumber(part.high)})<br>threshold ${thresholdText(part.threshold)}, ${verdictText(verdict)}`);
-    const bar = (ends, place, line) => ({type: "scatter", mode: "lines", x: [...ends, null], y: [place, place, null], line, hoverinfo: "skip", showlegend: false});
-    return {
-      traces: [
-        ...shown.flatMap(({floor}, i) => (floor > 0 ? [bar([-floor, floor], i, {color: colors.line, width: 14})] : [])),
-        ...shown.flatMap(({ends, verdict}, i) => (ends.every((x) => x !== null) ? [bar(ends, i, {color: color[verdict] ?? colors.soft, width: 2.5})] : [])),
-        ...distinct(shown.filter(({middle}) => middle !== null).map(({verdict}) => verdict)).map((verdict) => ({type: "scatter", mode: "markers", x: [null], y: [null], marker: mark(verdict), name: verdictText(verdict)})),
-        {
-          type: "scatter", mode: "markers", x: shown.map(({middle}) => middle), y: rows, text: hover, hovertemplate: "%{text}<extra></extra>", showlegend: false,
-          marker: {size: 9, color: marks.map((each) => each.color), symbol: marks.map((each) => each.symbol)},
-        },
-      ],
-      layout: {
-        xaxis: {title: {text: width < 520 ? "other side ← → claimed side" : "other side of the threshold ← → claimed side"}, range: [-1.1, 1.1], zeroline: true, zerolinecolor: colors.ink, showticklabels: false, showgrid: false},
-        yaxis: {range: [shown.length - 0.4, -0.6], tickmode: "array", tickvals: rows, ticktext: shown.map(({claim, name, first}) => (width < 520 || !first ? name : `${plotText(claim.name ?? "")} ${name}`)), showgrid: false},
-      },
-      height: 120 + 24 * shown.length,
-      sentence: claimsSentence(report),
-      label: `Estimates of ${countText(shown.length, "part")} of claims beside their thresholds`,
-      table: {
-        name: "claims", links: "pictures", follow: (id, row) => followClaim(report, id, parts[row].part), columns: ["claim", "source", "statement", "verdict", "pictures", "part", "measure", "comparison", "of", "against", "reference", "track", "size", "side", "threshold", "estimate", "low", "high", "floor", "detectable", "claimed effect", "seeds", "verdict of the part", "note"],
-        rows: parts.map(({claim, part, name}) => [claim.id, claim.source, claim.statement, verdictText(claim.verdict), picturesOf(claim).join(" "), name, part.measure, part.comparison, part.of, part.against ?? null, part.reference ?? null, part.track, part.size ?? null, part.direction,
-          Array.isArray(part.threshold) ? thresholdText(part.threshold) : part.threshold, part.mean, part.low, part.high, part.floor, part.detectable, part.effect, part.seeds, verdictText(part.verdict), [part.note, claim.note].filter(Boolean).join(" ")]),
-      },
-    };
-  },
-};
 
 // What can be chosen: track and size, and member, of the runs that have something to show.
 const optionsOf = (values) => distinct(values).map((value) => ({value, text: value}));
