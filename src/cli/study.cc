@@ -93,11 +93,11 @@ std::string number(const ordered_json& value) {
   return value.is_number() ? fmt::format("{:.3g}", value.get<double>()) : "-";
 }
 
-// "> 0.3", "2 to 5"
+// "> 0.3", "2 to 5", "< floor" where nothing tells how high that is
 std::string threshold(const ordered_json& part) {
   const ordered_json& at = part["threshold"];
   if (at.is_array()) return number(at[0]) + " to " + number(at[1]);
-  return (part["direction"] == "below" ? "< " : "> ") + number(at);
+  return (part["direction"] == "below" ? "< " : "> ") + (at.is_null() ? "floor" : number(at));
 }
 
 std::string measured(const ordered_json& part) {

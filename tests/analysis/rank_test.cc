@@ -145,6 +145,7 @@ TEST(Rank, BlockOfPlantedRank) {
     const auto sigma = singular_values(map.data() + block.rows[0] * kTokens, 30, block.columns, kTokens);
     EXPECT_LE(rank_measures(sigma).entropy, rank + 1e-9);
     EXPECT_LE(rank_measures(sigma).r99, rank);
+    EXPECT_EQ(std::count_if(sigma.begin(), sigma.end(), [&](double s) { return s > 1e-9 * sigma[0]; }), rank);
     EXPECT_GT(rank_measures(singular_values(map.data(), kTokens, kTokens, kTokens)).entropy, 2.0 * rank);
   }
 }

@@ -132,7 +132,7 @@ TEST_F(MeasureTest, TermsAndHeads) {
       EXPECT_EQ(measures[name].value.has_value(), noise) << name;
     }
     EXPECT_LE(*measures["a1_explained_by_place"].value, 1);
-    // The windows' own loss, and nothing is lost where the rank of the noise is small enough.
+    // The windows' own loss.
     std::vector<double> losses;
     for (const auto& ids : all_windows(in, room(in) + 1, in.keys.windows)) {
       eval::Window window;

@@ -55,7 +55,7 @@ const kClaimTerms = [
 ];
 
 // Entries beside their thresholds, a line each.
-function claimLines(entries, labels, width) {
+function claimLines(entries, labels) {
   const colors = theme();
   const shown = entries.map((entry) => {
     const [middle, ...ends] = ["mean", "low", "high"].map((key) => entry.distance(entry.part[key]));
@@ -84,7 +84,7 @@ function claimLines(entries, labels, width) {
       },
     ],
     layout: {
-      xaxis: {title: {text: width < 520 ? "other side ← → claimed side" : "other side of the threshold ← → claimed side"}, range: [-1.1, 1.1], zeroline: true, zerolinecolor: colors.ink, showticklabels: false, showgrid: false},
+      xaxis: {title: {text: "other side ← → claimed side"}, range: [-1.1, 1.1], zeroline: true, zerolinecolor: colors.ink, showticklabels: false, showgrid: false},
       yaxis: {range: [shown.length - 0.4, -0.6], tickmode: "array", tickvals: rows, ticktext: labels, showgrid: false},
     },
     height: 120 + 24 * shown.length,
@@ -107,7 +107,7 @@ const kStudyClaims = {
     const parts = claimParts(report);
     if (!parts.length) return {missing: "no claims were judged."};
     return {
-      ...claimLines(parts, parts.map(({claim, name, first}) => (width < 520 || !first ? name : `${plotText(claim.name ?? "")} ${name}`)), width),
+      ...claimLines(parts, parts.map(({claim, name, first}) => (width < 520 || !first ? name : `${plotText(claim.name ?? "")} ${name}`))),
       sentence: claimsSentence(report),
       label: `Estimates of ${countText(parts.length, "part")} of claims beside their thresholds`,
       table: {
@@ -141,7 +141,7 @@ const kStudyClaim = {
     const several = distinct(entries.map(({part}) => part.size)).length > 1;
     const short = (text) => (text.length > 44 ? `${text.slice(0, 43)}…` : text);
     return {
-      ...claimLines(entries, entries.map(({name, part}) => (width < 520 ? name : `${plotText(short(partText(part, several)))} ${name}`)), width),
+      ...claimLines(entries, entries.map(({name, part}) => (width < 520 ? name : `${plotText(short(partText(part, several)))} ${name}`))),
       sentence: `${claim.id}. ${claim.statement} We find: ${verdictText(claim.verdict)}.${claim.note ? ` ${claim.note}` : ""}`,
       label: `Estimates of ${countText(entries.length, "number")} of claim ${claim.id} beside their thresholds`,
       table: {
