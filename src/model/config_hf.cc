@@ -188,6 +188,10 @@ Config config_from(const json& root, const std::string& where) {
   }
   config.layers.resize(static_cast<size_t>(layers));
   config.head_dim = keys.integer("head_dim", family.head_dim ? family.head_dim : config.width / config.heads);
+  if (config.head_dim < 1) {
+    fail(ErrorCode::format, "{}: hidden_size {} and {} heads: a head is {} wide, expected 1 or more", where,
+         config.width, config.heads, config.head_dim);
+  }
   config.norm_eps = static_cast<float>(keys.number("rms_norm_eps", diffllama ? 1e-5 : 1e-6));
   const double scale_of = keys.number("query_pre_attn_scalar", family.head_dim ? static_cast<double>(family.head_dim)
                                                                                : static_cast<double>(config.head_dim));

@@ -276,7 +276,7 @@ PartResult judge_part(const Part& part, const std::string& size, const Roles& ro
     result.verdict = Verdict::undecided;
   } else if (seeds == 0) {
     result.verdict = Verdict::missing;
-    if (result.notes.empty()) result.notes.push_back(fmt::format("no runs on {}", part.track));
+    if (size.empty()) result.notes = {fmt::format("no runs on {}", part.track)};
   } else if (seeds < kFewestSeeds || !result.floor) {
     result.verdict = Verdict::undecided;
     result.notes.push_back(fmt::format("{} of at least {} seeds", seeds, kFewestSeeds));

@@ -29,7 +29,7 @@ struct MemberSummary {
   std::optional<double> tokens_per_s;  // median
 };
 
-// `runs` are results (docs/study.md#a-result), pilots among them left out; members in the order of their first runs.
+// `runs` are results (docs/study.md), pilots among them left out; members in the order of their first runs.
 std::vector<MemberSummary> summarize(const std::vector<nlohmann::ordered_json>& runs, const Claims& claims);
 
 }  // namespace unchain::study
