@@ -21,12 +21,6 @@ constexpr const char* kSoftmax = "softmax";  // whose scatter over seeds is the 
 using Roles = std::map<std::string, std::string>;
 using Seeds = std::map<int64_t, const Observation*>;
 
-const std::vector<std::string>& sizes_of(const Sizes& sizes, const std::string& track) {
-  static const std::vector<std::string> none;
-  const auto found = sizes.find(track);
-  return found == sizes.end() ? none : found->second;
-}
-
 // One number that a comparison takes from each seed's runs.
 struct Term {
   std::string member, track, size, measure;
@@ -35,13 +29,13 @@ struct Term {
 // The observations by what they are of, so that their order is lost.
 class Evidence {
  public:
-  explicit Evidence(const Observations& observations) {
+  explicit Evidence(const Observations& observations) : sizes_(observations.sizes) {
     for (const Observation& each : observations.all) {
       const std::string name =
           fmt::format("{}-{}-{} ({}): {}", each.size, each.member, each.seed, each.track, each.measure);
-      const std::vector<std::string>& sizes = sizes_of(observations.sizes, each.track);
-      if (std::find(sizes.begin(), sizes.end(), each.size) == sizes.end())
-        fail(ErrorCode::usage, "judge: {}: the size is none of {}; list it", name, fmt::join(sizes, ", "));
+      if (!has(each.track, each.size)) {
+        fail(ErrorCode::usage, "judge: {}: the size is none of {}; list it", name, fmt::join(sizes(each.track), ", "));
+      }
       if (!of_[{each.size, each.track, each.member, each.measure}].emplace(each.seed, &each).second)
         fail(ErrorCode::usage, "judge: {} stands twice, expected one value a run", name);
     }
@@ -53,25 +47,35 @@ class Evidence {
     return found == of_.end() ? none : found->second;
   }
 
+  // Of a track, smallest first; none if it has no runs.
+  const std::vector<std::string>& sizes(const std::string& track) const {
+    static const std::vector<std::string> none;
+    const auto found = sizes_.find(track);
+    return found == sizes_.end() ? none : found->second;
+  }
+  std::string smallest(const std::string& track) const { return sizes(track).empty() ? "" : sizes(track).front(); }
+  bool has(const std::string& track, const std::string& size) const {
+    return std::ranges::find(sizes(track), size) != sizes(track).end();
+  }
+
  private:
+  const Sizes& sizes_;
   std::map<std::tuple<std::string, std::string, std::string, std::string>, Seeds> of_;
 };
-
 // Terms of another track are of its smallest size, if it does not know the part's.
-std::vector<Term> terms_of(const Part& part, const std::string& size, const Roles& roles, const Sizes& sizes) {
+std::vector<Term> terms_of(const Part& part, const std::string& size, const Roles& roles, const Evidence& evidence) {
   const std::string& of = roles.at(part.of);
   const std::string& against = part.against.empty() ? of : roles.at(part.against);
   const std::string& reference = part.reference.empty() ? part.measure : part.reference;
   const Term left = {of, part.track, size, part.measure};
   if (part.comparison == Comparison::value) return {left};
   if (part.comparison != Comparison::gain) return {left, {against, part.track, size, reference}};
-  const std::vector<std::string>& others = sizes_of(sizes, part.reference_track);
-  const bool known = others.empty() || std::find(others.begin(), others.end(), size) != others.end();
-  const std::string& other = known ? size : others.front();
+  const std::string& track = part.reference_track;
+  const std::string other = evidence.has(track, size) ? size : evidence.smallest(track);
   return {left,
           {against, part.track, size, part.measure},
-          {of, part.reference_track, other, reference},
-          {against, part.reference_track, other, reference}};
+          {of, track, other, reference},
+          {against, track, other, reference}};
 }
 
 // The number that is judged, from the values of terms_of(). Not finite if a value to divide by is 0.
@@ -237,12 +241,12 @@ std::optional<int64_t> seeds_needed(const Part& part, const Estimate& estimate, 
   return std::nullopt;
 }
 
-PartResult judge_part(const Part& part, const std::string& size, const Roles& roles, const Sizes& sizes,
-                      const Evidence& evidence, const Claims& claims) {
+PartResult judge_part(const Part& part, const std::string& size, const Roles& roles, const Evidence& evidence,
+                      const Claims& claims) {
   PartResult result;
   result.part = part;
   result.size = size;
-  const std::vector<Term> terms = terms_of(part, size, roles, sizes);
+  const std::vector<Term> terms = terms_of(part, size, roles, evidence);
   const Sample sample = gather(result, terms, evidence);
   for (size_t i = 0; i < terms.size(); ++i) {
     const std::vector<double>& values = sample.terms[i];
@@ -299,31 +303,28 @@ Verdict join(const std::vector<PartResult>& parts) {
   return parts.empty() ? Verdict::missing : Verdict::supported;
 }
 
-ClaimResult judge_claim(const Claim& claim, const Sizes& sizes, const Evidence& evidence, const Claims& claims) {
+ClaimResult judge_claim(const Claim& claim, const Evidence& evidence, const Claims& claims) {
   ClaimResult result;
   result.claim = claim;
   const auto judged = [&](const Part& part, const std::string& size, const Roles& roles) {
-    return judge_part(part, size, roles, sizes, evidence, claims);
-  };
-  const auto smallest = [&](const Part& part) {
-    const std::vector<std::string>& of_track = sizes_of(sizes, part.track);
-    return of_track.empty() ? "" : of_track.front();
+    return judge_part(part, size, roles, evidence, claims);
   };
   for (const Part& part : claim.parts) {
-    result.parts.push_back(judged(part, smallest(part), claims.roles));
-    for (const std::string& size : sizes_of(sizes, part.track))
-      if (size != smallest(part))
+    result.parts.push_back(judged(part, evidence.smallest(part.track), claims.roles));
+    for (const std::string& size : evidence.sizes(part.track))
+      if (size != evidence.smallest(part.track))
         (part.every_size ? result.parts : result.sensitivity).push_back(judged(part, size, claims.roles));
   }
   result.verdict = claim.kind == ClaimKind::identity ? Verdict::identity : join(result.parts);
-  for (const Part& part : claim.sensitivity) result.sensitivity.push_back(judged(part, smallest(part), claims.roles));
+  for (const Part& part : claim.sensitivity)
+    result.sensitivity.push_back(judged(part, evidence.smallest(part.track), claims.roles));
   const auto stand_in = [&](const Part& part, const std::string& role, const auto& beside) {
     const auto members = beside.find(role);
     if (members == beside.end()) return;
     for (const std::string& member : members->second) {
       Roles roles = claims.roles;
       roles[role] = member;
-      result.sensitivity.push_back(judged(part, smallest(part), roles));
+      result.sensitivity.push_back(judged(part, evidence.smallest(part.track), roles));
     }
   };
   for (const Part& part : claim.parts) {
@@ -408,7 +409,7 @@ ordered_json part_json(const PartResult& result, const Claims& claims) {
 std::vector<ClaimResult> judge(const Claims& claims, const Observations& observations) {
   const Evidence evidence(observations);
   std::vector<ClaimResult> results;
-  for (const Claim& claim : claims.claims) results.push_back(judge_claim(claim, observations.sizes, evidence, claims));
+  for (const Claim& claim : claims.claims) results.push_back(judge_claim(claim, evidence, claims));
   return results;
 }
 

@@ -51,13 +51,12 @@ bool is_number(const ordered_json& object, const char* key) {
 }
 
 bool is_measure(const ordered_json& measured) {
-  const auto is_list = [](const ordered_json& of, const auto& holds) {
-    return of.is_array() && std::ranges::all_of(of, holds);
+  if (!measured.is_object() || !measured.contains("value") || !measured.contains("windows")) return false;
+  const ordered_json &value = measured["value"], &texts = measured["windows"];
+  const auto holds_numbers = [](const ordered_json& text) {
+    return text.is_array() && std::ranges::all_of(text, [](const ordered_json& window) { return window.is_number(); });
   };
-  const auto number = [](const ordered_json& value) { return value.is_number(); };
-  const auto list = [&](const ordered_json& text) { return is_list(text, number); };
-  return measured.is_object() && measured.contains("value") && measured.contains("windows") &&
-         (measured["value"].is_null() || measured["value"].is_number()) && is_list(measured["windows"], list);
+  return (value.is_null() || value.is_number()) && texts.is_array() && std::ranges::all_of(texts, holds_numbers);
 }
 
 // The first key that is not as this program writes it, of those that verdicts rest on; "" if all are.

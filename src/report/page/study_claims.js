@@ -28,7 +28,7 @@ const picturesOf = (claim) => [kStudyClaim.id, ...kStudyPage.sections.filter((pi
 // Shows a claim in the picture of one, and the number that a part is judged by in the picture that can show any.
 function followClaim(report, id, claim, part) {
   const view = views.find(({picture}) => picture.id === id);
-  if (id === kStudyClaim.id) view?.set({claim: String(claim.id)}).catch(note);
+  if (id === kStudyClaim.id) view.set({claim: String(claim.id)}).catch(note);
   if (id !== "measures" || !part) return;
   const [group, measure] = [`${part.track}, ${part.size}`, part.measure];
   if (runsOf(report, group).length && runMeasures(report).includes(measure)) view.set({group, measure}).catch(note);
@@ -119,8 +119,8 @@ const kStudyClaims = {
 };
 
 // Of whom a part is, and of which number: "diff_v1 and softmax: loss nats".
-function partText({of, against, measure, size}, sizes) {
-  return `${against && against !== of ? `${of} and ${against}` : of}${sizes ? `, ${size}` : ""}: ${String(measure).replaceAll("_", " ")}`;
+function partText({of, against, measure, size}, withSize) {
+  return `${against && against !== of ? `${of} and ${against}` : of}${withSize ? `, ${size}` : ""}: ${String(measure).replaceAll("_", " ")}`;
 }
 
 const kStudyClaim = {
