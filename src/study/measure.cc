@@ -138,7 +138,7 @@ class MapMeasures {
       const auto& pooled = pooled_[each.name];
       measures_[each.name].value = pooled.empty() ? std::optional<double>() : quantile(pooled, 0.5);
     }
-    const LayerRanks ranks = {medians(positive_ranks_), medians(noise_ranks_)};
+    LayerRanks ranks = {medians(positive_ranks_), medians(noise_ranks_)};
     int64_t inside = 0, known = 0;
     for (const auto& rank : ranks.noise) {
       inside += rank && *rank >= kLowRank && *rank <= kHighRank;
@@ -157,6 +157,7 @@ class MapMeasures {
   }
   static std::vector<std::optional<double>> medians(const std::map<int, std::vector<double>>& by_layer) {
     std::vector<std::optional<double>> result;
+    result.reserve(by_layer.size());
     for (const auto& [layer, ranks] : by_layer)
       result.push_back(ranks.empty() ? std::nullopt : std::optional(quantile(ranks, 0.5)));
     return result;
