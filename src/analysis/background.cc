@@ -61,7 +61,7 @@ void Background::on_maps(const attention::MapPanel& panel) {
       if (sums.places.empty()) continue;
       const auto value = static_cast<MapValue>(k);
       for (int64_t r = 0; r < panel.rows; ++r) {
-        const MapRow row = map_row(panel, value, head, r);
+        const WeightRow row = weight_row(panel, value, head, r);
         const int64_t i = row.position;
         if (i == 0) continue;
         const double* places = sums.places.data() + i * (i + 1) / 2;

@@ -4,6 +4,7 @@
 #include <limits>
 #include <numeric>
 
+#include "analysis/fixed_rows.h"
 #include "base/check.h"
 #include "model/context.h"
 
@@ -21,8 +22,9 @@ void check(const model::Transformer& model, const std::vector<std::vector<int32_
     if (layer < 0 || layer >= layers)
       fail(ErrorCode::usage, "functional rank: layer {}, the model has layers 0 to {}", layer, layers - 1);
   }
-  const bool by_mean =
-      std::find(options.methods.begin(), options.methods.end(), RankMethod::mean) != options.methods.end();
+  const bool by_mean = std::any_of(options.methods.begin(), options.methods.end(), [](RankMethod method) {
+    return method == RankMethod::mean || method == RankMethod::fixed_rows;
+  });
   bool any = false;
   for (int layer = 0; layer < layers; ++layer) {
     const auto noise = model.layers[static_cast<size_t>(layer)].attention.family.noise;
@@ -61,8 +63,14 @@ FunctionalRank functional_rank(const std::shared_ptr<const model::Transformer>& 
   // Ranks above the number of tokens count as that number.
   std::vector<int64_t> ranks = options.ranks;
   ranks.push_back(std::numeric_limits<int64_t>::max());
-  size_t done = 0;
-  const size_t passes = windows.size() * (1 + options.methods.size() * options.divide.size() * ranks.size());
+  const std::vector<float> decays = attention::preset("fixed_diff").decays;
+  const std::vector<int64_t> rows_alone = {2 + static_cast<int64_t>(decays.size())};
+  const auto ranks_of = [&](RankMethod method) -> const std::vector<int64_t>& {
+    return method == RankMethod::fixed_rows ? rows_alone : ranks;
+  };
+  size_t done = 0, points = 0;
+  for (const RankMethod method : options.methods) points += options.divide.size() * ranks_of(method).size();
+  const size_t passes = windows.size() * (1 + points);
   const auto read = [&](attention::Editor* editor) {
     const attention::Taps taps{{}, editor ? std::vector{editor} : std::vector<attention::Editor*>{}};
     std::vector<double> nll;
@@ -74,20 +82,25 @@ FunctionalRank functional_rank(const std::shared_ptr<const model::Transformer>& 
   };
   FunctionalRank out{options.part, read(nullptr), {}};
   for (const RankMethod method : options.methods) {
-    std::vector<FixedMaps> fixed(ranks.size());
+    std::vector<FixedMaps> fixed;
+    FixedRows rows;
     if (method == RankMethod::mean) fixed = fixed_maps(*mean, options.part, ranks);
+    if (method == RankMethod::fixed_rows) rows = fit_fixed_rows(*mean, options.part, decays);
+    const auto editor_of = [&](const ReplacementOptions& what, size_t r) -> std::unique_ptr<attention::Editor> {
+      switch (method) {
+        case RankMethod::truncated: return std::make_unique<OwnLowRank>(what, Approximation::truncated, ranks[r]);
+        case RankMethod::fitted: return std::make_unique<OwnLowRank>(what, Approximation::fitted, ranks[r]);
+        case RankMethod::mean: return std::make_unique<FixedReplacement>(what, fixed[r]);
+        case RankMethod::fixed_rows: return std::make_unique<FixedRowsReplacement>(what, rows);
+      }
+      return nullptr;
+    };
     for (const bool divide : options.divide) {
-      for (size_t r = 0; r < ranks.size(); ++r) {
-        const ReplacementOptions what{options.part, divide, options.layers, options.heads};
-        std::unique_ptr<attention::Editor> editor;
-        if (method == RankMethod::mean) {
-          editor = std::make_unique<FixedReplacement>(what, fixed[r]);
-        } else {
-          const auto approximation = method == RankMethod::fitted ? Approximation::fitted : Approximation::truncated;
-          editor = std::make_unique<OwnLowRank>(what, approximation, ranks[r]);
-        }
-        const auto rank = r + 1 < ranks.size() ? std::optional(ranks[r]) : std::nullopt;
-        out.points.push_back({method, divide, rank, read(editor.get())});
+      for (size_t r = 0; r < ranks_of(method).size(); ++r) {
+        const auto editor = editor_of({options.part, divide, options.layers, options.heads}, r);
+        const int64_t rank = ranks_of(method)[r];
+        const bool full = rank == std::numeric_limits<int64_t>::max();
+        out.points.push_back({method, divide, full ? std::nullopt : std::optional(rank), read(editor.get())});
       }
     }
   }

@@ -15,8 +15,9 @@
 
 namespace unchain::analysis {
 
-// What stands in place of the map: this text's map truncated, or fitted; or the mean map of other texts, fitted.
-enum class RankMethod : uint8_t { truncated, fitted, mean };
+// What stands in place of the map: this text's map truncated, or fitted; the mean map of other texts, fitted; or the
+// mixture of fixed_diff's rows nearest to that mean (fixed_rows.h), which has the one rank that these rows have.
+enum class RankMethod : uint8_t { truncated, fitted, mean, fixed_rows };
 
 struct FunctionalRankOptions {
   MapPart part = MapPart::noise;
@@ -42,7 +43,7 @@ struct FunctionalRank {
 
 // Reads every window (ids, the last of which is only predicted) once as the model is and once for each method, way of
 // dividing and rank, with all chosen layers replaced at once. `mean`: of other texts, of all these layers and as many
-// positions as the windows have rows (tokens − 1) or more; nullptr where RankMethod::mean is not asked for. Work:
+// positions as the windows have rows (tokens − 1) or more; nullptr where the first two methods alone are asked for. Work:
 // besides the passes, a decomposition a head, layer, window and rank of the first two methods; memory of the third: N²
 // f64 numbers twice a head and layer. Errors: usage (a window of fewer than two tokens, no map to replace, a layer that
 // is not there or not in the mean); as the editors and Context.

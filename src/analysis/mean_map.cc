@@ -19,7 +19,7 @@ bool is_log(MapValue value) {
 
 }  // namespace
 
-MapRow map_row(const attention::MapPanel& panel, MapValue value, int head, int64_t row) {
+WeightRow weight_row(const attention::MapPanel& panel, MapValue value, int head, int64_t row) {
   const int64_t position = panel.first_row + row;
   if (!is_of_noise(value)) return {panel.positive_row(head, row), position, panel.first_key(row)};
   return {panel.noise ? panel.noise_row(head, row) : nullptr, position, panel.first_noise_key(row)};
@@ -67,7 +67,7 @@ void MeanMaps::on_maps(const attention::MapPanel& panel) {
       if (layer.sums[k].empty()) continue;
       for (int64_t r = 0; r < panel.rows; ++r) {
         const auto value = static_cast<MapValue>(k);
-        const MapRow row = map_row(panel, value, head, r);
+        const WeightRow row = weight_row(panel, value, head, r);
         double* sums = layer.sums[k].data() + h * (tokens_ * (tokens_ + 1) / 2) + row.position * (row.position + 1) / 2;
         double total = 0;
         for (int64_t j = row.first; j <= row.position; ++j) {

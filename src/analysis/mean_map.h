@@ -18,12 +18,12 @@ enum class MapValue : uint8_t { positive, noise, log_positive, log_noise };
 inline constexpr size_t kMapValues = 4;
 
 // Visible entries of one row of a panel.
-struct MapRow {
+struct WeightRow {
   const float* weights = nullptr;  // of keys 0 … position
   int64_t position = 0, first = 0;
 };
 // The row of A1 or A2 that a value is of. Without a noise map `weights` of a noise value is nullptr.
-MapRow map_row(const attention::MapPanel& panel, MapValue value, int head, int64_t row);
+WeightRow weight_row(const attention::MapPanel& panel, MapValue value, int head, int64_t row);
 
 // ln a, but that of 1e-8 for less: so little changes no sum of f32 weights that is 1, and softmax ends at 0 somewhere.
 double map_value(MapValue value, float weight);

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "analysis/fixed_rows.h"
 #include "analysis/small_models.h"
 
 namespace unchain::analysis {
@@ -54,6 +55,24 @@ TEST(FunctionalRank, EveryPointIsWhatItsEditorMakes) {
       }
     }
   }
+}
+
+TEST(FunctionalRank, RowsOfFixedDiffAreOnePoint) {
+  const auto model = small_model(family_config("diff_v2"));
+  const std::vector<std::vector<int32_t>> windows = {small_text(40, 1)};
+  MeanMaps mean(39);
+  nll_of(model, small_text(40, 3), {}, {&mean});
+  FunctionalRankOptions options;
+  options.methods = {RankMethod::fixed_rows};
+  const FunctionalRank result = functional_rank(model, windows, &mean, options);
+  ASSERT_EQ(result.points.size(), 2u);
+  const FixedRows rows = fit_fixed_rows(mean, MapPart::noise, attention::preset("fixed_diff").decays);
+  for (const FunctionalRankPoint& point : result.points) {
+    EXPECT_EQ(point.rank, 5);
+    FixedRowsReplacement editor({MapPart::noise, point.divided, {}, {}}, rows);
+    EXPECT_NEAR(point.nll_nats[0], mean_of(nll_of(model, windows[0], {&editor})), 1e-9);
+  }
+  expect_error([&] { functional_rank(model, windows, nullptr, options); }, ErrorCode::usage, {"mean map"});
 }
 
 TEST(FunctionalRank, OfASoftmaxModelIsThatOfItsOneMap) {

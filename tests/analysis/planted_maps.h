@@ -6,6 +6,7 @@
 #include <limits>
 #include <vector>
 
+#include "analysis/replacement.h"
 #include "attention/maps.h"
 #include "base/rng.h"
 #include "ref/analysis_ref.h"
@@ -118,5 +119,40 @@ inline void show(const PlantedLayer& layer, attention::Observer& observer, int64
   }
   observer.end_layer(layer.layer);
 }
+
+// Rows first … of a planted layer over buffers of its own.
+struct PlantedPanel {
+  attention::MapPanel panel;
+  std::vector<float> positive, noise, lambda;
+
+  PlantedPanel(const PlantedLayer& layer, int64_t first, int64_t rows, bool state)
+      : positive(layer.positive.size() * static_cast<size_t>(rows * (first + rows))),
+        noise(positive),
+        lambda(layer.positive.size() * static_cast<size_t>(rows)) {
+    panel.layer = layer.layer;
+    panel.heads = panel.kv_heads = static_cast<int>(layer.positive.size());
+    panel.first_row = first;
+    panel.rows = rows;
+    panel.keys = panel.row_stride = first + rows;
+    panel.head_stride = rows * panel.keys;
+    panel.window = layer.window;
+    panel.noise_is_state = state;
+    panel.positive = positive.data();
+    panel.noise = noise.data();
+    panel.lambda = lambda.data();
+    for (int h = 0; h < panel.heads; ++h) {
+      for (int64_t r = 0; r < rows; ++r) {
+        const auto head = static_cast<size_t>(h), i = static_cast<size_t>(first + r);
+        for (int64_t j = 0; j < panel.keys; ++j) {
+          panel.positive_row(h, r)[j] = static_cast<float>(layer.positive[head][i][static_cast<size_t>(j)]);
+          panel.noise_row(h, r)[j] = static_cast<float>(layer.noise[head][i][static_cast<size_t>(j)]);
+        }
+      }
+    }
+  }
+  float at(MapPart part, int head, int64_t r, int64_t j) const {
+    return (part == MapPart::noise ? panel.noise_row(head, r) : panel.positive_row(head, r))[j];
+  }
+};
 
 }  // namespace unchain::analysis

@@ -44,41 +44,6 @@ TEST(Replacement, AMapByItselfChangesNothing) {
   }
 }
 
-// Rows first … of a planted layer over buffers of its own.
-struct Panel {
-  attention::MapPanel panel;
-  std::vector<float> positive, noise, lambda;
-
-  Panel(const PlantedLayer& layer, int64_t first, int64_t rows, bool state)
-      : positive(layer.positive.size() * static_cast<size_t>(rows * (first + rows))),
-        noise(positive),
-        lambda(layer.positive.size() * static_cast<size_t>(rows)) {
-    panel.layer = layer.layer;
-    panel.heads = panel.kv_heads = static_cast<int>(layer.positive.size());
-    panel.first_row = first;
-    panel.rows = rows;
-    panel.keys = panel.row_stride = first + rows;
-    panel.head_stride = rows * panel.keys;
-    panel.window = layer.window;
-    panel.noise_is_state = state;
-    panel.positive = positive.data();
-    panel.noise = noise.data();
-    panel.lambda = lambda.data();
-    for (int h = 0; h < panel.heads; ++h) {
-      for (int64_t r = 0; r < rows; ++r) {
-        const auto head = static_cast<size_t>(h), i = static_cast<size_t>(first + r);
-        for (int64_t j = 0; j < panel.keys; ++j) {
-          panel.positive_row(h, r)[j] = static_cast<float>(layer.positive[head][i][static_cast<size_t>(j)]);
-          panel.noise_row(h, r)[j] = static_cast<float>(layer.noise[head][i][static_cast<size_t>(j)]);
-        }
-      }
-    }
-  }
-  float at(MapPart part, int head, int64_t r, int64_t j) const {
-    return (part == MapPart::noise ? panel.noise_row(head, r) : panel.positive_row(head, r))[j];
-  }
-};
-
 // Systems of condition 1e7 in f64 (tests of LowRank) and one rounding to f32 of weights that are below 2.
 constexpr double kMapTolerance = 40 * 1e7 * 2.2e-16 + 2 * 0x1p-24;
 
@@ -93,7 +58,7 @@ TEST(Replacement, TheNewMapSeesWhatTheOldOneSaw) {
       for (const MapPart part : {MapPart::positive, MapPart::noise}) {
         const auto own_window = static_cast<size_t>(state && part == MapPart::noise ? 0 : window);
         const auto& maps = part == MapPart::noise ? layer.noise : layer.positive;
-        Panel full(layer, 0, kTokens, state), two(layer, 0, kTokens, state);
+        PlantedPanel full(layer, 0, kTokens, state), two(layer, 0, kTokens, state);
         OwnLowRank({part, false, {}, {}}, Approximation::fitted, kFull).edit_maps(full.panel);
         OwnLowRank({part, false, {}, {}}, Approximation::fitted, 2).edit_maps(two.panel);
         for (int h = 0; h < 2; ++h) {
@@ -125,7 +90,7 @@ TEST(Replacement, AFixedMapComesRowByRow) {
     show(layer, mean, 64);
     for (const MapPart part : {MapPart::positive, MapPart::noise}) {
       const auto maps = fixed_maps(mean, part, {1, 2});
-      Panel rows(layer, kFirst, kRows, false);
+      PlantedPanel rows(layer, kFirst, kRows, false);
       FixedReplacement({part, true, {}, {}}, maps[1]).edit_maps(rows.panel);
       for (int h = 0; h < 2; ++h) {
         const auto& map = (part == MapPart::noise ? layer.noise : layer.positive)[static_cast<size_t>(h)];
