@@ -88,10 +88,14 @@ FunctionalRank functional_rank(const std::shared_ptr<const model::Transformer>& 
     if (method == RankMethod::fixed_rows) rows = fit_fixed_rows(*mean, options.part, decays);
     const auto editor_of = [&](const ReplacementOptions& what, size_t r) -> std::unique_ptr<attention::Editor> {
       switch (method) {
-        case RankMethod::truncated: return std::make_unique<OwnLowRank>(what, Approximation::truncated, ranks[r]);
-        case RankMethod::fitted: return std::make_unique<OwnLowRank>(what, Approximation::fitted, ranks[r]);
-        case RankMethod::mean: return std::make_unique<FixedReplacement>(what, fixed[r]);
-        case RankMethod::fixed_rows: return std::make_unique<FixedRowsReplacement>(what, rows);
+        case RankMethod::truncated:
+          return std::make_unique<OwnLowRank>(what, Approximation::truncated, ranks[r]);
+        case RankMethod::fitted:
+          return std::make_unique<OwnLowRank>(what, Approximation::fitted, ranks[r]);
+        case RankMethod::mean:
+          return std::make_unique<FixedReplacement>(what, fixed[r]);
+        case RankMethod::fixed_rows:
+          return std::make_unique<FixedRowsReplacement>(what, rows);
       }
       return nullptr;
     };

@@ -43,10 +43,10 @@ struct FunctionalRank {
 
 // Reads every window (ids, the last of which is only predicted) once as the model is and once for each method, way of
 // dividing and rank, with all chosen layers replaced at once. `mean`: of other texts, of all these layers and as many
-// positions as the windows have rows (tokens − 1) or more; nullptr where the first two methods alone are asked for. Work:
-// besides the passes, a decomposition a head, layer, window and rank of the first two methods; memory of the third: N²
-// f64 numbers twice a head and layer. Errors: usage (a window of fewer than two tokens, no map to replace, a layer that
-// is not there or not in the mean); as the editors and Context.
+// positions as the windows have rows (tokens − 1) or more; nullptr where the first two methods alone are asked for.
+// Work: besides the passes, a decomposition a head, layer, window and rank of the first two methods; memory of the
+// third: N² f64 numbers twice a head and layer. Errors: usage (a window of fewer than two tokens, no map to replace, a
+// layer that is not there or not in the mean); as the editors and Context.
 FunctionalRank functional_rank(const std::shared_ptr<const model::Transformer>& model,
                                const std::vector<std::vector<int32_t>>& windows, const MeanMaps* mean,
                                const FunctionalRankOptions& options = {});

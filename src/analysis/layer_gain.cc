@@ -87,8 +87,13 @@ std::vector<LayerGain> layer_gains(WindowLoss& loss, uint64_t seed) {
   std::vector<LayerGain> gains;
   for (size_t l = 0; l < layers; ++l) {
     if (gain[l].empty()) continue;
-    gains.push_back({static_cast<int>(l), *bootstrap.summarise(gain[l]), *bootstrap.summarise(random[l]),
-                     *bootstrap.summarise(excess[l]), *bootstrap.summarise(relative[l])});
+    gains.push_back({static_cast<int>(l),
+                     *bootstrap.summarise(gain[l]),
+                     *bootstrap.summarise(random[l]),
+                     *bootstrap.summarise(excess[l]),
+                     *bootstrap.summarise(relative[l]),
+                     {}});
+    for (const auto& of_window : gain[l]) gains.back().gain_by_window.push_back(*of_window);
   }
   return gains;
 }

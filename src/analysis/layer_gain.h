@@ -19,6 +19,7 @@ struct LayerGain {
   Summary random;  // loss with a random change of the heads' outputs, as large in every row as λ = 0 made it, − loss
   Summary excess;  // gain − random, window by window
   Summary change;  // ‖O(λ = 0) − O‖/‖O‖, O the outputs of all heads of a row before W_O: mean over rows
+  std::vector<double> gain_by_window;
 };
 
 // The layers with a noise term, ascending. Three passes a layer and window, one more a window; holds the outputs of all

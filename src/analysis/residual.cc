@@ -95,7 +95,8 @@ std::vector<LayerWrites> ResidualWrites::results() const {
   for (const auto& [layer, state] : layers_) {
     const auto summarise = [&, &windows = state.windows](Term term) {
       const Windows& w = windows[term];
-      return WriteMeasures{bootstrap.summarise(w.cosine), bootstrap.summarise(w.size), bootstrap.summarise(w.removed)};
+      return WriteMeasures{bootstrap.summarise(w.cosine), bootstrap.summarise(w.size), bootstrap.summarise(w.removed),
+                           w.removed};
     };
     results.push_back({layer, state.noise_term, summarise(kPositive), summarise(kNoise), summarise(kRandom)});
   }

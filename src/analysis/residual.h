@@ -19,6 +19,7 @@ namespace unchain::analysis {
 // for which a figure is undefined (‖x_i‖ = 0; for the cosine also ‖r_i‖ = 0); absent where none is left.
 struct WriteMeasures {
   std::optional<Summary> cosine, size, removed;
+  std::vector<std::optional<double>> removed_by_window;
 };
 
 struct LayerWrites {

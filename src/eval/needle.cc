@@ -72,9 +72,10 @@ Ids lead(const tokenizer::Tokenizer& tokenizer, text::NeedleForm form, const tex
 class Asker {
  public:
   Asker(const std::shared_ptr<const model::Transformer>& model, const tokenizer::Tokenizer& tokenizer,
-        text::NeedleForm form, int64_t capacity)
+        text::NeedleForm form, int64_t capacity, const std::vector<attention::Editor*>& editors)
       : tokenizer_(tokenizer),
         form_(form),
+        edited_{{}, editors},
         context_(model, capacity),
         logits_(static_cast<size_t>(model->config.vocabulary)) {}
 
@@ -96,7 +97,7 @@ class Asker {
     const Ids before_digit = lead(tokenizer_, form_, asked);
     const int32_t last = unread.back();
     const size_t skipped = tokenizer_.decode({last}).size();
-    if (unread.size() > 1) context_.extend(std::span(unread).first(unread.size() - 1), 1);
+    if (unread.size() > 1) context_.extend(std::span(unread).first(unread.size() - 1), 1, edited());
     Ids words = {last};  // decoded behind the question's end, since some tokenizers drop a blank at the beginning
     unread = {last};
     bool watching = true;
@@ -136,16 +137,20 @@ class Asker {
 
   // Reads on; of the last token's row the shares are taken where they are asked for.
   void read(const Ids& ids, std::vector<std::vector<double>>* attention, text::TokenSpan span) {
-    if (!attention) return context_.extend(ids, 1);
-    if (ids.size() > 1) context_.extend(std::span(ids).first(ids.size() - 1), 1);
+    if (!attention) return context_.extend(ids, 1, edited());
+    if (ids.size() > 1) context_.extend(std::span(ids).first(ids.size() - 1), 1, edited());
     ShareOnSpan observer(span);
-    const attention::Taps taps{{&observer}, {}};
+    const attention::Taps taps{{&observer}, edited_.editors};
     context_.extend(std::span(ids).last(1), 1, &taps);
     *attention = observer.take();
   }
 
+  // Without editors nothing is tapped, since then all rows would be computed.
+  const attention::Taps* edited() const { return edited_.editors.empty() ? nullptr : &edited_; }
+
   const tokenizer::Tokenizer& tokenizer_;
   text::NeedleForm form_;
+  attention::Taps edited_;
   model::Context context_;
   std::vector<float> logits_;
   Rng rng_{0};  // of greedy sampling: unused
@@ -180,7 +185,8 @@ std::vector<NeedleTask> plan_needles(const tokenizer::Tokenizer& tokenizer, cons
 
 NeedleResult ask_needles(const std::shared_ptr<const model::Transformer>& model, const tokenizer::Tokenizer& tokenizer,
                          text::NeedleForm form, const std::vector<NeedleTask>& tasks,
-                         const std::function<void(size_t, size_t)>& progress) {
+                         const std::function<void(size_t, size_t)>& progress,
+                         const std::vector<attention::Editor*>& editors) {
   int64_t longest = 1, total = 0;
   for (const NeedleTask& task : tasks) {
     for (const text::NeedlePrompt& prompt : task.prompts) {
@@ -188,7 +194,7 @@ NeedleResult ask_needles(const std::shared_ptr<const model::Transformer>& model,
       total += tokens_of(prompt);
     }
   }
-  Asker asker(model, tokenizer, form, longest);
+  Asker asker(model, tokenizer, form, longest, editors);
   NeedleResult result;
   const auto start = std::chrono::steady_clock::now();
   for (const NeedleTask& task : tasks) {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "attention/maps.h"
 #include "eval/proportion.h"
 #include "model/transformer.h"
 #include "text/haystack.h"
@@ -70,10 +71,11 @@ struct NeedleResult {
 // is that of the question's last token or, where the tokenizer puts a blank before a digit into a token of its own,
 // that of the blank; if the model writes something else in its place, the blank is read for the row's sake and
 // forgotten again. Layers that see less than the number have a share of 0. `progress(done, total)` counts tokens.
-// Errors: those of Context::extend.
+// `editors` change the model in every pass. Errors: those of Context::extend.
 NeedleResult ask_needles(const std::shared_ptr<const model::Transformer>& model, const tokenizer::Tokenizer& tokenizer,
                          text::NeedleForm form, const std::vector<NeedleTask>& tasks,
-                         const std::function<void(size_t, size_t)>& progress = {});
+                         const std::function<void(size_t, size_t)>& progress = {},
+                         const std::vector<attention::Editor*>& editors = {});
 
 // What a model has read in the row that predicts the first digit of a prompt's first number: the prompt, and the blank
 // behind it where that is a token of its own.

@@ -419,7 +419,7 @@ void Context::extend(std::span<const int32_t> ids, int64_t keep, const attention
            c.vocabulary, c.vocabulary - 1);
     }
   }
-  const int64_t kept = keep < 0 || taps != nullptr ? rows : keep;
+  const int64_t kept = keep < 0 ? rows : keep;
   kept_ = 0;  // until this step is done: a tap may throw
   reserve(rows);
   for (size_t r = 0; r < ropes_.size(); ++r) {
@@ -431,8 +431,8 @@ void Context::extend(std::span<const int32_t> ids, int64_t keep, const attention
   Rows step{Matrix(hidden_.data(), rows, c.width), position_, 0};
   ops::embedding_forward(step.hidden, model_->embedding, ids, c.embedding_scale);
   for (int64_t i = 0; i < c.layer_count(); ++i) {
-    // After the last layer's keys and values only the kept rows matter.
-    if (i == c.layer_count() - 1) step.first = rows - kept;
+    // After the last layer's keys and values only the kept rows matter, but taps see all.
+    if (i == c.layer_count() - 1 && taps == nullptr) step.first = rows - kept;
     attend(i, step, taps);
     if (step.first < rows) feed_forward(i, step);
   }

@@ -26,7 +26,7 @@ class Context {
   int64_t capacity() const { return capacity_; }
 
   // Reads tokens at positions position() …; the last `keep` of them (default all) can be asked for logits and hidden
-  // states afterwards. With taps, observers and editors see every layer; then all rows are computed.
+  // states afterwards. With taps, observers and editors see every layer, and all rows of the last one are computed too.
   // Errors: usage (id outside the vocabulary, more tokens than capacity, keep out of range); numeric (NaN or infinity,
   // with layer and position); whatever a tap throws.
   void extend(std::span<const int32_t> ids, int64_t keep = -1, const attention::Taps* taps = nullptr);

@@ -144,33 +144,44 @@ Sample gather(PartResult& result, const std::vector<Term>& terms, const Evidence
   return sample;
 }
 
-// The interval of the mean number of these seeds, over windows nested in texts. All terms of all seeds are drawn
-// together, since they were measured on the same windows; absent if they were not, or were not kept.
+// The interval of the mean number of these seeds, over windows nested in texts. All terms and seeds of a track are
+// drawn together, since they were measured on the same windows; absent if they were not, or were not kept.
 std::optional<Interval> interval_over_windows(const PartResult& result, const std::vector<Term>& terms,
                                               const std::vector<int64_t>& seeds, const Evidence& evidence,
                                               const Claims& claims) {
-  std::vector<size_t> windows_of_texts;
+  std::vector<std::string> tracks;
+  std::vector<std::vector<size_t>> corpora;  // of each track, windows by text
+  std::vector<size_t> track_of(terms.size());
   std::vector<std::vector<std::vector<double>>> flat(seeds.size());  // [seed][term][window]
-  for (size_t seed = 0; seed < seeds.size(); ++seed) {
-    for (const Term& term : terms) {
-      if (claims.measures.at(term.measure).windows == OverWindows::none) return std::nullopt;
+  for (size_t i = 0; i < terms.size(); ++i) {
+    const Term& term = terms[i];
+    if (claims.measures.at(term.measure).windows == OverWindows::none) return std::nullopt;
+    const auto known = std::ranges::find(tracks, term.track);
+    const bool fresh = known == tracks.end();
+    track_of[i] = static_cast<size_t>(known - tracks.begin());
+    if (fresh) {
+      tracks.push_back(term.track);
+      corpora.emplace_back();
+    }
+    for (size_t seed = 0; seed < seeds.size(); ++seed) {
       std::vector<size_t> counts;
       std::vector<double>& values = flat[seed].emplace_back();
       for (const auto& text : evidence.find(term).at(seeds[seed])->windows) {
         counts.push_back(text.size());
         values.insert(values.end(), text.begin(), text.end());
       }
-      if (windows_of_texts.empty()) windows_of_texts = counts;
-      if (counts != windows_of_texts || values.empty()) return std::nullopt;
+      std::vector<size_t>& corpus = corpora[track_of[i]];
+      if (corpus.empty()) corpus = counts;
+      if (counts != corpus || values.empty()) return std::nullopt;
     }
   }
-  const auto number = [&](std::span<const size_t> drawn) {
+  const auto number = [&](const std::vector<Drawn>& drawn) {
     std::vector<double> numbers;
     for (const auto& of_seed : flat) {
       std::vector<double> values;
       for (size_t i = 0; i < terms.size(); ++i) {
         std::vector<double> windows;
-        for (const size_t place : drawn) windows.push_back(of_seed[i][place]);
+        for (const size_t place : drawn[track_of[i]]) windows.push_back(of_seed[i][place]);
         const bool median = claims.measures.at(terms[i].measure).windows == OverWindows::median;
         values.push_back(median ? quantile(windows, 0.5) : mean(windows));
       }
@@ -178,7 +189,7 @@ std::optional<Interval> interval_over_windows(const PartResult& result, const st
     }
     return mean(numbers);
   };
-  return nested_bootstrap(windows_of_texts, number, claims.level);
+  return nested_bootstrap(corpora, number, claims.level);
 }
 
 // The SD over seeds of the part's measure: of softmax, or of the judged member where softmax lacks it; relative to the

@@ -189,6 +189,18 @@ std::vector<Ids> all_windows(const MeasureInputs& in, int64_t count, int64_t mos
   return windows;
 }
 
+std::vector<std::vector<double>> by_text(const MeasureInputs& in, int64_t count, int64_t most,
+                                         const std::vector<double>& values) {
+  std::vector<std::vector<double>> texts;
+  auto next = values.begin();
+  for (const Ids& text : in.texts) {
+    const auto first = next;
+    next += std::min(static_cast<int64_t>(text.size()) / count, most);
+    texts.emplace_back(first, next);
+  }
+  return texts;
+}
+
 int64_t room(const MeasureInputs& in) {
   return in.context - (in.bos >= 0 ? 1 : 0);
 }

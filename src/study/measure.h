@@ -56,6 +56,14 @@ LayerRanks measure_maps(Measures& measures, const MeasureInputs& in);
 // maps over windows of the training text, of mean_maps(). Errors: as above.
 analysis::MeanMaps mean_maps(const MeasureInputs& in);
 void measure_terms(Measures& measures, const MeasureInputs& in, const analysis::MeanMaps& calibration);
+// Adds what no claim asks: λ beside the projection of A1 on A2 (lambda_used, lambda_projected, terms_cosine),
+// activation outliers (hidden_outlier_ratio, logit_outlier_ratio) and, with a trainable, mass on the keys that the loss
+// depends on most (loss_key_mass; chosen by the weight that it measures, so that it may be shown, not judged). The
+// gradients of the trainable are lost. Errors: as above.
+struct LayerLambdas {
+  std::vector<std::optional<double>> used, projected;  // by layer, mean over heads; absent without a noise term
+};
+LayerLambdas measure_beside(Measures& measures, model::Trainable* trainable, const MeasureInputs& in);
 // Adds how evenly importance is spread over heads (head_importance_gini, head_ablation_gini). The gradients of
 // `trainable`, the same model in f32, are lost. Errors: as above.
 void measure_heads(Measures& measures, model::Trainable& trainable, const MeasureInputs& in);
@@ -66,6 +74,20 @@ void measure_heads(Measures& measures, model::Trainable& trainable, const Measur
 void measure_needles(Measures& measures, model::Trainable* trainable, const MeasureInputs& in,
                      const tokenizer::Tokenizer& tokenizer, text::NeedleForm form,
                      const std::vector<eval::NeedleTask>& tasks, const eval::NeedleResult& result);
+// Adds how the number gets into that row, of the first question of each prompt: the share of the attention rollout,
+// signed and of magnitudes, that starts at the number (rollout_key_share, signed_rollout_key_share; of the first
+// kRolloutPrompts prompts of a task, none above kRolloutTokens tokens); what the answer's logit and rank become with
+// the edges from the number to the row cut in all layers (knockout_logit, knockout_rank); and mass on the asked city in
+// the needle (entity_key_mass). Errors: as above.
+inline constexpr size_t kRolloutPrompts = 4;
+inline constexpr int64_t kRolloutTokens = 2048;  // its work is cubic in them
+void measure_flow(Measures& measures, const MeasureInputs& in, const tokenizer::Tokenizer& tokenizer,
+                  text::NeedleForm form, const std::vector<eval::NeedleTask>& tasks);
+// Returns the share of questions that are answered right with λ = 0 in one layer, layer by layer; absent for a layer
+// without a noise term. Errors: those of eval::ask_needles.
+std::vector<std::optional<double>> accuracy_without_noise(const MeasureInputs& in,
+                                                          const tokenizer::Tokenizer& tokenizer, text::NeedleForm form,
+                                                          const std::vector<eval::NeedleTask>& tasks);
 
 // Adds the share of texts whose last word is not foretold (last_word_error): eval/choice.h. Errors: those of
 // encode_choices, score_choices.
@@ -88,7 +110,9 @@ inline constexpr int64_t kFixedRank = 5;
 
 // What layers have of a measure, for claims that compare them: nats a token by layer, absent where a layer lacks it.
 struct LayerProfile {
-  std::vector<std::optional<double>> gain;         // rise of the loss with λ = 0 in a layer
+  std::vector<std::optional<double>> gain;                     // rise of the loss with λ = 0 in a layer
+  std::vector<std::optional<double>> random_gain;              // with a random change of its outputs that is as large
+  std::vector<std::vector<std::vector<double>>> gain_windows;  // of `gain`, by text, then window
   std::vector<std::optional<double>> sensitivity;  // rise of the loss on induction targets without its attention
 };
 LayerProfile profile_layers(const MeasureInputs& in);
@@ -100,9 +124,10 @@ struct RankLoss {
   double loss_nats = 0;
 };
 struct RunCurves {
-  double loss_nats = 0;                          // of the model as it is
-  std::vector<RankLoss> positive, noise;         // every A1 replaced (of softmax the map itself), and every A2
-  std::optional<analysis::LambdaCurves> lambda;  // along λ → m·λ, of the model and by layer
+  double loss_nats = 0;                             // of the model as it is
+  std::vector<RankLoss> positive, noise;            // every A1 replaced (of softmax the map itself), and every A2
+  std::optional<double> positive_rows, noise_rows;  // replaced by fixed_diff's rows, as near as they come to the mean
+  std::optional<analysis::LambdaCurves> lambda;     // along λ → m·λ, of the model and by layer
 };
 // Errors: as the others.
 RunCurves measure_curves(const MeasureInputs& in, const analysis::MeanMaps& calibration);

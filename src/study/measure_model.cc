@@ -17,6 +17,19 @@ ordered_json to_json(const std::vector<std::optional<double>>& values) {
   return list;
 }
 
+// Lists of lists of numbers, to as many digits as these need.
+template <class Windows>
+ordered_json windows_json(const Windows& windows) {
+  ordered_json list = ordered_json::array();
+  for (const auto& each : windows) {
+    if constexpr (std::is_same_v<std::decay_t<decltype(each)>, double>)
+      list.push_back(formats::rounded(each, kDigits));
+    else
+      list.push_back(windows_json(each));
+  }
+  return list;
+}
+
 ordered_json to_json(const std::vector<RankLoss>& losses) {
   ordered_json list = ordered_json::array();
   for (const RankLoss& loss : losses) {
@@ -35,8 +48,11 @@ ordered_json to_json(const analysis::LambdaCurve& curve) {
 }
 
 ordered_json to_json(const RunCurves& curves) {
-  ordered_json out = {
-      {"loss_nats", curves.loss_nats}, {"rank_of_a1", to_json(curves.positive)}, {"rank_of_a2", to_json(curves.noise)}};
+  ordered_json out = {{"loss_nats", curves.loss_nats},
+                      {"rank_of_a1", to_json(curves.positive)},
+                      {"rank_of_a2", to_json(curves.noise)},
+                      {"rows_of_a1", to_json(curves.positive_rows)},
+                      {"rows_of_a2", to_json(curves.noise_rows)}};
   if (!curves.lambda) return out;
   out["lambda"] = to_json(curves.lambda->model);
   for (const analysis::LayerCurves& layer : curves.lambda->layers) {
@@ -50,12 +66,8 @@ ordered_json to_json(const RunCurves& curves) {
 
 ordered_json to_json(const Measures& measures) {
   ordered_json out = ordered_json::object();
-  for (const auto& [name, measured] : measures) {
-    auto windows = measured.windows;
-    for (auto& text : windows)
-      for (double& value : text) value = formats::rounded(value, kDigits);
-    out[name] = {{"value", to_json(measured.value)}, {"windows", windows}};
-  }
+  for (const auto& [name, measured] : measures)
+    out[name] = {{"value", to_json(measured.value)}, {"windows", windows_json(measured.windows)}};
   return out;
 }
 
@@ -106,15 +118,19 @@ ordered_json ask_rungs(const MeasureInputs& in, const tokenizer::Tokenizer& toke
           ++answers;
         }
     }
-    rungs.push_back({{"right", result.accuracy.right},
-                     {"asked", result.accuracy.asked},
-                     {"accuracy", result.accuracy.value()},
-                     {"low", interval.low},
-                     {"high", interval.high},
-                     {"chance", 1 / static_cast<double>(options.needles)},
-                     {"attention_on_answer", attention / static_cast<double>(answers)},
-                     {"cells", cells}});
-    if (needle.size() == 1) measure_needles(measures, trainable, in, tokenizer, options.form, tasks, result);
+    ordered_json& rung =
+        rungs.emplace_back(ordered_json{{"right", result.accuracy.right},
+                                        {"asked", result.accuracy.asked},
+                                        {"accuracy", result.accuracy.value()},
+                                        {"low", interval.low},
+                                        {"high", interval.high},
+                                        {"chance", 1 / static_cast<double>(options.needles)},
+                                        {"attention_on_answer", attention / static_cast<double>(answers)},
+                                        {"cells", cells}});
+    if (needle.size() > 1) continue;
+    measure_needles(measures, trainable, in, tokenizer, options.form, tasks, result);
+    measure_flow(measures, in, tokenizer, options.form, tasks);
+    rung["accuracy_without_noise"] = to_json(accuracy_without_noise(in, tokenizer, options.form, tasks));
   }
   return rungs;
 }
@@ -124,13 +140,18 @@ ordered_json measure_model(const MeasureInputs& in, model::Trainable* trainable,
   const LayerRanks ranks = measure_maps(measures, in);
   const analysis::MeanMaps calibration = mean_maps(in);
   measure_terms(measures, in, calibration);
+  const LayerLambdas lambdas = measure_beside(measures, trainable, in);
   if (trainable) measure_heads(measures, *trainable, in);
   const LayerProfile profile = profile_layers(in);
   return {{"layers",
            {{"gain_nats", to_json(profile.gain)},
+            {"random_gain_nats", to_json(profile.random_gain)},
+            {"gain_windows", windows_json(profile.gain_windows)},
             {"sensitivity_nats", to_json(profile.sensitivity)},
             {"a1_rank", to_json(ranks.positive)},
-            {"a2_rank", to_json(ranks.noise)}}},
+            {"a2_rank", to_json(ranks.noise)},
+            {"lambda", to_json(lambdas.used)},
+            {"lambda_projected", to_json(lambdas.projected)}}},
           {"curves", to_json(measure_curves(in, calibration))}};
 }
 

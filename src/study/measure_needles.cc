@@ -90,15 +90,30 @@ void measure_needles(Measures& measures, model::Trainable* trainable, const Meas
       ratios.push_back(reached->share / reached->expected);
     }
   }
-  measures["needle_key_mass"].value = mean_of(masses.share);
-  measures["a1_needle_key_mass"].value = mean_of(masses.share_positive);
-  measures["needle_key_mass_value_weighted"].value = mean_of(masses.share_value_weighted);
-  measures["needle_key_weight"].value = mean_of(masses.mass);
-  measures["needle_key_weight_rescaled"].value = mean_of(masses.mass_rescaled);
+  // Questions are the windows of one text.
+  const auto set = [&](const char* name, const std::vector<double>& values) {
+    measures[name] = {mean_of(values), {values}};
+  };
+  set("needle_key_mass", masses.share);
+  set("a1_needle_key_mass", masses.share_positive);
+  set("needle_key_mass_value_weighted", masses.share_value_weighted);
+  set("needle_key_weight", masses.mass);
+  set("needle_key_weight_rescaled", masses.mass_rescaled);
   if (trainable) {
-    measures["attribution_key_share"].value = mean_of(shares);
-    measures["attribution_key_ratio"].value = mean_of(ratios);
+    set("attribution_key_share", shares);
+    set("attribution_key_ratio", ratios);
   }
+  std::vector<double> found, missed;
+  for (const eval::NeedleCell& cell : result.cells) {
+    for (const eval::NeedleSample& sample : cell.samples) {
+      for (const eval::NeedleAnswer& answer : sample.answers) {
+        found.push_back(answer.right ? 1 : 0);
+        missed.push_back(answer.right ? 0 : 1);
+      }
+    }
+  }
+  set("needle_accuracy", found);
+  set("needle_error", missed);
   if (masses.share.size() == right.size()) measures["key_mass_auc"].value = area_under_curve(masses.share, right);
 }
 

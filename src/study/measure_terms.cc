@@ -58,24 +58,30 @@ void measure_background(Measures& measures, const MeasureInputs& in, const analy
   measures["log_a2_explained_by_place"].value = explained(layers, MapValue::log_noise, &Explained::place);
 }
 
-// The loss with all maps of one part replaced: by their own best map of rank kFixedRank, and by one that is fixed.
+// The loss with all maps of one part replaced: by their own best map of rank kFixedRank, by one that is fixed, and by
+// fixed_diff's rows.
 void measure_replacement(Measures& measures, const MeasureInputs& in, const analysis::MeanMaps& calibration) {
   const auto windows = all_windows(in, room(in) + 1, in.keys.windows);
   const bool noise = has_noise(*in.model);
   for (const auto& [part, name] : {std::pair{MapPart::positive, "a1"}, std::pair{MapPart::noise, "a2"}}) {
-    const std::string fixed = fmt::format("loss_fixed_{}_nats", name), own = fmt::format("loss_masked_{}_nats", name);
-    measures[fixed].value = measures[own].value = std::nullopt;
+    const std::string fixed = fmt::format("loss_fixed_{}_nats", name), own = fmt::format("loss_masked_{}_nats", name),
+                      rows = fmt::format("loss_rows_{}_nats", name);
+    measures[fixed] = measures[own] = measures[rows] = {};
     if (part == MapPart::noise && !noise) continue;
     analysis::FunctionalRankOptions options;
     options.part = part;
-    options.methods = {analysis::RankMethod::fitted, analysis::RankMethod::mean};
+    options.methods = {analysis::RankMethod::fitted, analysis::RankMethod::mean, analysis::RankMethod::fixed_rows};
     options.ranks = {kFixedRank};
     options.divide = {true};  // as `calibrated` does
     const auto result = analysis::functional_rank(in.model, windows, &calibration, options);
-    measures["loss_full_maps_nats"].value = mean_of(result.nll_nats);
+    const auto set = [&](const std::string& measure, const std::vector<double>& nll) {
+      measures[measure] = {mean_of(nll), by_text(in, room(in) + 1, in.keys.windows, nll)};
+    };
+    set("loss_full_maps_nats", result.nll_nats);
     for (const analysis::FunctionalRankPoint& point : result.points) {
       if (!point.rank) continue;
-      measures[point.method == analysis::RankMethod::mean ? fixed : own].value = mean_of(point.nll_nats);
+      using Method = analysis::RankMethod;
+      set(point.method == Method::mean ? fixed : point.method == Method::fixed_rows ? rows : own, point.nll_nats);
     }
   }
 }
@@ -84,19 +90,27 @@ void measure_writes(Measures& measures, const MeasureInputs& in) {
   analysis::ResidualWrites writes(in.seed);
   observe(
       in, all_windows(in, room(in), in.keys.windows), writes, [](const Ids&) {}, [&] { writes.end_window(); });
-  std::vector<double> positive, noise, random;
-  const auto add = [](std::vector<double>& values, const analysis::WriteMeasures& write) {
-    if (write.removed) values.push_back(write.removed->mean);
-  };
-  for (const analysis::LayerWrites& layer : writes.results()) {
-    if (!layer.noise_term) continue;
-    add(positive, layer.positive);
-    add(noise, layer.noise);
-    add(random, layer.random);
+  const std::vector<analysis::LayerWrites> layers = writes.results();
+  for (const auto& [name, term] : {std::pair{"a1_removes_share", &analysis::LayerWrites::positive},
+                                   std::pair{"noise_removes_share", &analysis::LayerWrites::noise},
+                                   std::pair{"random_removes_share", &analysis::LayerWrites::random}}) {
+    std::vector<double> means;
+    std::vector<std::vector<double>> windows;  // [window][layer]
+    for (const analysis::LayerWrites& layer : layers) {
+      const analysis::WriteMeasures& write = layer.*term;
+      if (!layer.noise_term || !write.removed) continue;
+      means.push_back(write.removed->mean);
+      windows.resize(write.removed_by_window.size());
+      for (size_t w = 0; w < windows.size(); ++w)
+        if (write.removed_by_window[w]) windows[w].push_back(*write.removed_by_window[w]);
+    }
+    std::vector<double> of_windows;
+    for (const auto& layers_of : windows)
+      if (const auto mean = mean_of(layers_of)) of_windows.push_back(*mean);
+    measures[name] = {mean_of(means), {}};
+    if (!of_windows.empty() && of_windows.size() == windows.size())
+      measures[name].windows = by_text(in, room(in), in.keys.windows, of_windows);
   }
-  measures["a1_removes_share"].value = mean_of(positive);
-  measures["noise_removes_share"].value = mean_of(noise);
-  measures["random_removes_share"].value = mean_of(random);
 }
 
 }  // namespace
@@ -130,10 +144,16 @@ void measure_heads(Measures& measures, model::Trainable& trainable, const Measur
 LayerProfile profile_layers(const MeasureInputs& in) {
   LayerProfile profile;
   profile.gain.resize(in.model->layers.size());
+  profile.random_gain.resize(in.model->layers.size());
   analysis::WindowLoss loss(in.model, all_windows(in, room(in) + 1, in.keys.windows));
   if (has_noise(*in.model)) {
-    for (const analysis::LayerGain& layer : analysis::layer_gains(loss, in.seed))
-      profile.gain[static_cast<size_t>(layer.layer)] = layer.gain.mean;
+    profile.gain_windows.resize(profile.gain.size());
+    for (const analysis::LayerGain& layer : analysis::layer_gains(loss, in.seed)) {
+      const auto at = static_cast<size_t>(layer.layer);
+      profile.gain[at] = layer.gain.mean;
+      profile.random_gain[at] = layer.random.mean;
+      profile.gain_windows[at] = by_text(in, room(in) + 1, in.keys.windows, layer.gain_by_window);
+    }
   }
   for (const auto& layer : analysis::layer_sensitivity(loss, in.seed))
     profile.sensitivity.push_back(layer ? std::optional(layer->mean) : std::nullopt);

@@ -15,6 +15,9 @@ using Ids = std::vector<int32_t>;
 std::vector<Ids> even_windows(const Ids& text, int32_t bos, int64_t count, int64_t most, const std::string& name);
 // Of all texts, one after another.
 std::vector<Ids> all_windows(const MeasureInputs& in, int64_t count, int64_t most);
+// Values of all_windows(), text by text.
+std::vector<std::vector<double>> by_text(const MeasureInputs& in, int64_t count, int64_t most,
+                                         const std::vector<double>& values);
 // Tokens of the text in a window of N tokens.
 int64_t room(const MeasureInputs& in);
 

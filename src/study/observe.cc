@@ -30,6 +30,27 @@ std::vector<std::optional<double>> profile(const ordered_json& result, const cha
   return values;
 }
 
+using WindowValues = std::vector<std::vector<double>>;  // by text, then window
+
+// What the layers begin … end − 1 that have a noise term gain in each window, on average; empty where it was not kept.
+WindowValues mean_windows(const ordered_json& result, size_t begin, size_t end) {
+  const auto kept = result["layers"].value("gain_windows", std::vector<WindowValues>());
+  WindowValues sums;
+  double layers = 0;
+  for (size_t layer = begin; layer < std::min(end, kept.size()); ++layer) {
+    if (kept[layer].empty()) continue;
+    ++layers;
+    sums.resize(kept[layer].size());
+    for (size_t text = 0; text < sums.size(); ++text) {
+      sums[text].resize(kept[layer][text].size());
+      for (size_t w = 0; w < sums[text].size(); ++w) sums[text][w] += kept[layer][text][w];
+    }
+  }
+  for (auto& text : sums)
+    for (double& value : text) value /= layers;
+  return sums;
+}
+
 // What layers gain by their noise term: the last third, rounded up, the others, and whether those gain most that the
 // softmax of the same size and seed needs most.
 void add_gains(std::vector<Observation>& to, const ordered_json& result, const std::vector<ordered_json>& results) {
@@ -52,11 +73,11 @@ void add_gains(std::vector<Observation>& to, const ordered_json& result, const s
     known.push_back(*gain[layer]);
     needed.push_back(*sensitivity[layer]);
   }
-  const auto add = [&](const char* name, const std::optional<double>& value) {
-    to.push_back({result["size"], result["track"], result["member"], result["seed"], name, value, {}});
+  const auto add = [&](const char* name, const std::optional<double>& value, WindowValues windows = {}) {
+    to.push_back({result["size"], result["track"], result["member"], result["seed"], name, value, std::move(windows)});
   };
-  add("gain_last_third_nats", mean_of(last));
-  add("gain_other_layers_nats", mean_of(others));
+  add("gain_last_third_nats", mean_of(last), mean_windows(result, first_of_last, gain.size()));
+  add("gain_other_layers_nats", mean_of(others), mean_windows(result, 0, first_of_last));
   if (twin_failed)
     add("gain_task_correlation", std::numeric_limits<double>::quiet_NaN());
   else if (!sensitivity.empty())

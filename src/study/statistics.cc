@@ -122,21 +122,24 @@ double detectable_effect(const Design& design, double power) {
   return high;
 }
 
-std::optional<Interval> nested_bootstrap(const std::vector<size_t>& windows_of_texts,
-                                         const std::function<double(std::span<const size_t>)>& statistic, double level,
-                                         uint64_t seed, int resamples) {
-  const size_t texts = windows_of_texts.size();
-  if (std::reduce(windows_of_texts.begin(), windows_of_texts.end()) < 2) return std::nullopt;
-  std::vector<size_t> first(texts, 0);
-  for (size_t text = 1; text < texts; ++text) first[text] = first[text - 1] + windows_of_texts[text - 1];
+std::optional<Interval> nested_bootstrap(const std::vector<std::vector<size_t>>& corpora,
+                                         const std::function<double(const std::vector<Drawn>&)>& statistic,
+                                         double level, uint64_t seed, int resamples) {
+  const auto windows_in = [](const std::vector<size_t>& texts) { return std::reduce(texts.begin(), texts.end()); };
+  if (corpora.empty() || std::ranges::any_of(corpora, [&](const auto& texts) { return windows_in(texts) < 2; }))
+    return std::nullopt;
   Rng rng(seed);
   std::vector<double> statistics;
-  std::vector<size_t> drawn;
+  std::vector<Drawn> drawn(corpora.size());
   for (int resample = 0; resample < resamples; ++resample) {
-    drawn.clear();
-    for (size_t i = 0; i < texts; ++i) {
-      const size_t text = rng.below(texts), windows = windows_of_texts[text];
-      for (size_t j = 0; j < windows; ++j) drawn.push_back(first[text] + rng.below(windows));
+    for (size_t c = 0; c < corpora.size(); ++c) {
+      const std::vector<size_t>& texts = corpora[c];
+      drawn[c].clear();
+      for (size_t i = 0; i < texts.size(); ++i) {
+        const size_t text = rng.below(texts.size());
+        const size_t first = std::reduce(texts.begin(), texts.begin() + static_cast<std::ptrdiff_t>(text));
+        for (size_t j = 0; j < texts[text]; ++j) drawn[c].push_back(first + rng.below(texts[text]));
+      }
     }
     statistics.push_back(statistic(drawn));
     if (!std::isfinite(statistics.back())) return std::nullopt;

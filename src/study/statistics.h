@@ -50,14 +50,17 @@ double power_of_effect(double effect, const Design& design);
 // below 2).
 double detectable_effect(const Design& design, double power);
 
+// Numbers of windows, the texts' windows counted one after another.
+using Drawn = std::vector<size_t>;
+
 // Percentile bootstrap over windows nested in texts: texts are drawn with replacement, then windows within each text
-// drawn. `statistic` gets the drawn windows by their number, the texts' windows counted one after another. With one
-// text its windows alone are drawn, and the interval says nothing of other texts. Absent with fewer than two windows,
-// or if a statistic is not finite. The same seed gives the same resamples. Source: Davison & Hinkley, "Bootstrap
-// Methods and their Application", 1997, section 3.8.
-std::optional<Interval> nested_bootstrap(const std::vector<size_t>& windows_of_texts,
-                                         const std::function<double(std::span<const size_t>)>& statistic, double level,
-                                         uint64_t seed = 0, int resamples = 2000);
+// drawn. `statistic` gets the drawn windows of each corpus; corpora, lists of how many windows each text has, are drawn
+// independently. Of one text its windows alone are drawn, and the interval says nothing of other texts. Absent if a
+// corpus has fewer than two windows, if there is none, or if a statistic is not finite. The same seed gives the same
+// resamples. Source: Davison & Hinkley, "Bootstrap Methods and their Application", 1997, section 3.8.
+std::optional<Interval> nested_bootstrap(const std::vector<std::vector<size_t>>& corpora,
+                                         const std::function<double(const std::vector<Drawn>&)>& statistic,
+                                         double level, uint64_t seed = 0, int resamples = 2000);
 
 // The value below which the share q of the values lies, interpolated linearly between neighbours; NaN of none.
 double quantile(std::vector<double> values, double q);

@@ -151,6 +151,7 @@ NeedlePrompt make_needle_prompt(const tokenizer::Tokenizer& tokenizer, const Hay
   };
   for (const size_t i : drawn.asked) {
     prompt.needles.push_back(shifted(best.text.needles[i]));
+    prompt.cities.push_back(shifted(best.text.cities[i]));
     prompt.numbers.push_back(shifted(best.text.numbers[i]));
   }
   const size_t question = needle_question(options.form, prompt.asked[0].city).size();

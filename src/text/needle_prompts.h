@@ -20,11 +20,11 @@ struct NeedlePromptOptions {
 };
 
 struct NeedlePrompt {
-  std::string text;                             // up to the first question's end
-  std::vector<int32_t> ids;                     // of `text`, BOS in front where the tokenizer has add_bos
-  std::vector<std::vector<int32_t>> questions;  // after answer i comes questions[i]: one fewer than are asked
-  std::vector<Needle> asked;                    // in the order in which they are asked
-  std::vector<TokenSpan> needles, numbers;      // of the asked, in `ids`
+  std::string text;                                 // up to the first question's end
+  std::vector<int32_t> ids;                         // of `text`, BOS in front where the tokenizer has add_bos
+  std::vector<std::vector<int32_t>> questions;      // after answer i comes questions[i]: one fewer than are asked
+  std::vector<Needle> asked;                        // in the order in which they are asked
+  std::vector<TokenSpan> needles, cities, numbers;  // of the asked, in `ids`
   double depth = 0;           // the real one: tokens before the first asked needle / tokens of the haystack without it
   int64_t answer_tokens = 0;  // room for each answer
 };

@@ -178,6 +178,7 @@ NeedleText insert_needles(std::string_view text, NeedleForm form, const std::vec
   });
   NeedleText result;
   result.needles.resize(needles.size());
+  result.cities.resize(needles.size());
   result.numbers.resize(needles.size());
   size_t done = 0;
   for (const size_t i : order) {
@@ -187,6 +188,8 @@ NeedleText insert_needles(std::string_view text, NeedleForm form, const std::vec
     const std::string sentence = needle_sentence(form, needles[i]);
     const size_t begin = result.text.size(), number = begin + sentence.size() - 1 - needles[i].number.size();
     result.needles[i] = {begin, begin + sentence.size()};
+    const size_t city = begin + sentence.find(needles[i].city);
+    result.cities[i] = {city, city + needles[i].city.size()};
     result.numbers[i] = {number, number + needles[i].number.size()};
     result.text += sentence;
     if (done < text.size()) result.text += ' ';

@@ -62,7 +62,7 @@ struct ByteSpan {
 
 struct NeedleText {
   std::string text;
-  std::vector<ByteSpan> needles, numbers;  // in the order of the needles given; of the number the digits alone
+  std::vector<ByteSpan> needles, cities, numbers;  // in the order of the needles given; of the number the digits alone
 };
 
 // Where a needle that is wanted at byte `wanted` goes: the nearest place within 200 bytes that follows a full stop (or

@@ -235,6 +235,35 @@ TEST(Needle, CountsRightAnswers) {
   EXPECT_EQ(result.cells[0].samples[0].answers[0].text, " " + number + ";");
 }
 
+// What an editor changes is changed in every pass: it sees each position of a prompt and of its answer once, but for
+// the blank that is read for the row's sake alone.
+TEST(Needle, EditorsSeeEveryToken) {
+  class Count : public attention::Editor {
+   public:
+    void edit_maps(attention::MapPanel& panel) override {
+      if (panel.layer == 0) rows += panel.rows;
+    }
+    int64_t rows = 0;
+  };
+  const Parrot parrot("llama", "gemma_like");
+  NeedleOptions options;
+  options.form = text::NeedleForm::pair;
+  options.lengths = {90};
+  options.depths = {0.5};
+  options.needles = 2;
+  options.samples = 1;
+  const auto tasks = eval::plan_needles(*parrot.tokenizer, text::Haystack(), options);
+  const auto& prompt = tasks[0].prompts[0];
+  const auto model =
+      parrot.load("llama", "gemma_like", {{prompt.ids.back(), parrot.id("7")}, {parrot.id("7"), parrot.id(";")}});
+  Count count;
+  const auto result = eval::ask_needles(model, *parrot.tokenizer, options.form, tasks, {}, {&count});
+  EXPECT_EQ(result.cells[0].samples[0].answers[0].text, "7;");
+  const auto blanks = static_cast<int64_t>(lead(*parrot.tokenizer, options.form, prompt.asked[0]).size());
+  EXPECT_EQ(count.rows, static_cast<int64_t>(prompt.ids.size()) + 1 + blanks);  // and the digit
+  EXPECT_EQ(eval::ask_needles(model, *parrot.tokenizer, options.form, tasks).cells[0].samples[0].answers[0].text, "7;");
+}
+
 // Of models that subtract a map, Σ|P| is that of the signed combination: A1 alone would give other shares.
 TEST(Needle, AttentionOfADifferentialModelIsThatOfItsSignedMaps) {
   const Parrot parrot("llama", "byte_level");

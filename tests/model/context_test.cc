@@ -49,6 +49,15 @@ TEST(Context, RefusesWhatMakesNoSense) {
   expect_error(ask(-1, 1), ErrorCode::usage, {"3 kept"});
   std::vector<double> nll(4);
   expect_error([&] { context.nll(nll, std::vector<int32_t>{1, 2, 3, 4}); }, ErrorCode::usage, {"3 kept"});
+  // Taps see all rows, but what is kept is what was asked for.
+  const attention::Taps none;
+  Context tapped(model, 6);
+  tapped.extend(good, 1, &none);
+  EXPECT_EQ(tapped.kept(), 1);
+  EXPECT_TRUE(same_bits(kept_logits(tapped), [&] {
+    const auto all = logits_of(model, good);
+    return std::vector<float>(all.end() - 97, all.end());
+  }()));
   // None of these changed anything.
   EXPECT_EQ(context.position(), 3);
   EXPECT_EQ(context.kept(), 3);

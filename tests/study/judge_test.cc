@@ -228,6 +228,29 @@ TEST(Judge, WindowsMustBeTheSameOnes) {
   }
 }
 
+// A gain beside that of another track: the windows of each track are drawn apart, whatever their numbers.
+TEST(Judge, WindowsOfTwoTracksAreDrawnApart) {
+  World world;
+  const auto add = [&](const char* member, const char* track, std::vector<double> windows) {
+    const double value = std::accumulate(windows.begin(), windows.end(), 0.0) / static_cast<double>(windows.size());
+    world.observations().all.push_back({"small", track, member, 0, "loss", value, {std::move(windows)}});
+  };
+  add("softmax", "retrieval", {1, 1, 1});
+  add("diff_v2", "retrieval", {0.5, 0.5, 0.5});
+  add("softmax", "language", {2, 2});
+  add("diff_v2", "language", {1, 2});
+  const PartResult result =
+      world
+          .judge_one(claims_of(part(
+              R"("measure": "loss", "comparison": "gain", "of": "diff", "against": "twin", "track": "retrieval",
+                 "reference": "loss", "reference_track": "language", "direction": "above", "threshold": 0)")))
+          .parts[0];
+  EXPECT_EQ(result.estimate.mean, 0.25);
+  ASSERT_TRUE(result.estimate.interval);  // of language all windows are the first in one draw of four: ½ − ½
+  EXPECT_EQ(result.estimate.interval->low, 0);
+  EXPECT_EQ(result.estimate.interval->high, 0.5);
+}
+
 // Every comparison, planted true and planted false: five seeds around a mean, the scatter far below the effect.
 TEST(Judge, PlantedClaims) {
   const auto world = [](double diff, double twin, double reference, double reference_twin) {

@@ -81,6 +81,14 @@ TEST(Observe, GainsOfLayersBesideTheTwinOfTheSeed) {
   EXPECT_EQ(find(observations, "diff_v2", "gain_other_layers_nats")->value, 2.0);
   // Ranks 1 3 2 4 and 1 2 3 4: 1 − 6·(1 + 1)/(4·15).
   EXPECT_NEAR(find(observations, "diff_v2", "gain_task_correlation")->value.value(), 0.8, 1e-12);
+  EXPECT_TRUE(find(observations, "diff_v2", "gain_last_third_nats")->windows.empty());
+  // Windows, where they were kept: two of the first text, one of the second.
+  const auto flat = [](double x) { return ordered_json{{x, x + 1}, {x + 2}}; };
+  diff["layers"]["gain_windows"] = {ordered_json::array(), flat(1), flat(3), flat(2), flat(6)};
+  const Observations kept = observe(claims, {diff, twin, other});
+  using Windows = std::vector<std::vector<double>>;
+  EXPECT_EQ(find(kept, "diff_v2", "gain_last_third_nats")->windows, (Windows{{4, 5}, {6}}));
+  EXPECT_EQ(find(kept, "diff_v2", "gain_other_layers_nats")->windows, (Windows{{2, 3}, {4}}));
   // A twin that failed is not left out: what is held against it has failed.
   twin.erase("layers");
   twin.erase("measures");

@@ -136,39 +136,55 @@ TEST(Power, DetectableEffectHasThePower) {
 
 TEST(NestedBootstrap, KnownValues) {
   const Values values = {0, 1};
-  const auto middle = [&](std::span<const size_t> drawn) {
+  const auto middle = [&](const std::vector<Drawn>& drawn) {
     double sum = 0;
-    for (const size_t i : drawn) sum += values[i];
-    return sum / static_cast<double>(drawn.size());
+    for (const size_t i : drawn[0]) sum += values[i];
+    return sum / static_cast<double>(drawn[0].size());
   };
-  const auto two = nested_bootstrap({1, 1}, middle, 0.95);  // means 0, ½, 1 with probability ¼, ½, ¼
+  const auto two = nested_bootstrap({{1, 1}}, middle, 0.95);  // means 0, ½, 1 with probability ¼, ½, ¼
   EXPECT_EQ(two->low, 0);
   EXPECT_EQ(two->high, 1);
-  const auto one = nested_bootstrap({2}, middle, 0.95);  // of one text its windows are drawn
+  const auto one = nested_bootstrap({{2}}, middle, 0.95);  // of one text its windows are drawn
   EXPECT_EQ(one->low, 0);
   EXPECT_EQ(one->high, 1);
-  EXPECT_FALSE(nested_bootstrap({1}, middle, 0.95));
+  EXPECT_FALSE(nested_bootstrap({{1}}, middle, 0.95));
   EXPECT_FALSE(nested_bootstrap({}, middle, 0.95));
+  EXPECT_FALSE(nested_bootstrap({{1, 1}, {1}}, middle, 0.95));
   const auto constant = nested_bootstrap(
-      {1, 1}, [](auto) { return 0.3; }, 0.95);
+      {{1, 1}}, [](auto) { return 0.3; }, 0.95);
   EXPECT_EQ(constant->low, 0.3);
   EXPECT_EQ(constant->high, 0.3);
   EXPECT_FALSE(nested_bootstrap(
-      {1, 1}, [](auto) { return std::numeric_limits<double>::quiet_NaN(); }, 0.95));
+      {{1, 1}}, [](auto) { return std::numeric_limits<double>::quiet_NaN(); }, 0.95));
   // Windows stay with their text: of texts {0, 0, 0} and {1} a draw holds all three numbers of the first, or none.
-  const auto numbers = [](std::span<const size_t> drawn) { return static_cast<double>(drawn.size()); };
-  const auto sizes = nested_bootstrap({3, 1}, numbers, 0.95);
+  const auto numbers = [](const std::vector<Drawn>& drawn) { return static_cast<double>(drawn[0].size()); };
+  const auto sizes = nested_bootstrap({{3, 1}}, numbers, 0.95);
   EXPECT_EQ(sizes->low, 2);
   EXPECT_EQ(sizes->high, 6);
   // And are drawn within it: of texts {0, 1}, {0, 1} all four drawn are 0 in 1 of 16 draws, and 1 in as many.
-  const auto same = [&](std::span<const size_t> drawn) {
+  const auto same = [&](const std::vector<Drawn>& drawn) {
     double sum = 0;
-    for (const size_t i : drawn) sum += static_cast<double>(i % 2) / static_cast<double>(drawn.size());
+    for (const size_t i : drawn[0]) sum += static_cast<double>(i % 2) / static_cast<double>(drawn[0].size());
     return sum;
   };
-  const auto within = nested_bootstrap({2, 2}, same, 0.95);
+  const auto within = nested_bootstrap({{2, 2}}, same, 0.95);
   EXPECT_EQ(within->low, 0);
   EXPECT_EQ(within->high, 1);
+}
+
+// What is drawn of one corpus says nothing of what is drawn of another: each of the four pairs of ends comes up.
+TEST(NestedBootstrap, CorporaAreDrawnIndependently) {
+  std::set<std::pair<size_t, size_t>> ends;
+  const auto look = [&](const std::vector<Drawn>& drawn) {
+    EXPECT_EQ(drawn.size(), 2u);
+    EXPECT_EQ(drawn[0].size(), 2u);
+    EXPECT_EQ(drawn[1].size(), 3u);
+    const auto [low, high] = std::minmax_element(drawn[1].begin(), drawn[1].end());
+    if (drawn[0][0] == drawn[0][1] && *low == *high) ends.insert({drawn[0][0], *low});
+    return 0.0;
+  };
+  ASSERT_TRUE(nested_bootstrap({{2}, {3}}, look, 0.95));
+  EXPECT_EQ(ends.size(), 6u);
 }
 
 // Windows of one text are alike: a bootstrap that took them as independent would have an interval far too short.
@@ -185,12 +201,12 @@ TEST(NestedBootstrap, CoversTheMeanOfNestedWindows) {
       const double of_text = normal(random);
       for (int window = 0; window < kWindows; ++window) values.push_back(of_text + 0.2 * normal(random));
     }
-    const auto middle = [&](std::span<const size_t> drawn) {
+    const auto middle = [&](const std::vector<Drawn>& drawn) {
       double sum = 0;
-      for (const size_t i : drawn) sum += values[i];
-      return sum / static_cast<double>(drawn.size());
+      for (const size_t i : drawn[0]) sum += values[i];
+      return sum / static_cast<double>(drawn[0].size());
     };
-    const auto interval = nested_bootstrap(std::vector<size_t>(kTexts, kWindows), middle, 0.95, 0, 500);
+    const auto interval = nested_bootstrap({std::vector<size_t>(kTexts, kWindows)}, middle, 0.95, 0, 500);
     covered += interval->low <= 0 && interval->high >= 0 ? 1 : 0;
   }
   EXPECT_GE(covered, 0.92 * kTrials);

@@ -56,6 +56,10 @@ int64_t check(const tokenizer::Tokenizer& tokenizer, const NeedlePromptOptions& 
     if (&tokenizer == own_tokenizer().get()) {  // digits alone
       EXPECT_EQ(found, needle.number);
     }
+    const std::string city = decode(tokenizer, prompt.ids, prompt.cities[i]);
+    EXPECT_NE(city.find(needle.city), std::string::npos) << city;
+    EXPECT_LE(prompt.cities[i].end, prompt.needles[i].end);
+    EXPECT_GE(prompt.cities[i].begin, prompt.needles[i].begin);
     const std::string sentence = decode(tokenizer, prompt.ids, prompt.needles[i]);
     EXPECT_NE((" " + sentence).find(needle_sentence(options.form, needle)), std::string::npos) << sentence;
     EXPECT_GE(prompt.answer_tokens,

@@ -108,10 +108,12 @@ TEST(InsertNeedles, TextStaysAndSpansFit) {
   EXPECT_EQ(result.text, "Dunlow99; One stone. Elmby17; Two stones.\nThree stones. Marport23; Corton42;");
   for (size_t i = 0; i < needles.size(); ++i) {
     EXPECT_EQ(cut(result.text, result.needles[i]), needle_sentence(NeedleForm::pair, needles[i]));
+    EXPECT_EQ(cut(result.text, result.cities[i]), needles[i].city);
     EXPECT_EQ(cut(result.text, result.numbers[i]), needles[i].number);
   }
   const NeedleText sentence = insert_needles(body, NeedleForm::sentence, {{"Elmby", "1700"}}, {23});
   EXPECT_EQ(sentence.text, "One stone. Two stones.\nThe magic number of Elmby is 1700. Three stones.");
+  EXPECT_EQ(cut(sentence.text, sentence.cities[0]), "Elmby");
   EXPECT_EQ(cut(sentence.text, sentence.numbers[0]), "1700");
   EXPECT_EQ(insert_needles("", NeedleForm::pair, {needles[0], needles[1]}, {0, 0}).text, "Corton42; Elmby17;");
   EXPECT_EQ(insert_needles("solid", NeedleForm::pair, {needles[0]}, {5}).text, "solid Corton42;");

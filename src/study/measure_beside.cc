@@ -1,0 +1,88 @@
+// What is measured though no claim asks for it: src/study/measure.h.
+#include <algorithm>
+
+#include "analysis/key_tokens.h"
+#include "analysis/lambda_optimum.h"
+#include "analysis/outliers.h"
+#include "model/context.h"
+#include "study/measure.h"
+#include "study/measure_windows.h"
+
+namespace unchain::study {
+namespace {
+
+LayerLambdas measure_lambda(Measures& measures, const MeasureInputs& in, model::Context& context) {
+  analysis::LambdaOptimum optimum;
+  const attention::Taps taps{{&optimum}, {}};
+  for (const Ids& ids : all_windows(in, room(in), in.keys.windows)) {
+    optimum.begin_window(ids);
+    context.truncate(0);
+    context.extend(ids, 1, &taps);
+  }
+  LayerLambdas layers;
+  layers.used.resize(in.model->layers.size());
+  layers.projected.resize(in.model->layers.size());
+  std::vector<double> used, projected, cosines;
+  for (const analysis::LayerLambda& layer : optimum.results()) {
+    std::vector<double> of_layer, projected_of_layer;
+    for (const analysis::LambdaProjection& head : layer.heads) {
+      of_layer.push_back(head.lambda);
+      if (head.optimum) projected_of_layer.push_back(*head.optimum);
+      if (head.cosine) cosines.push_back(*head.cosine);
+    }
+    const auto at = static_cast<size_t>(layer.layer);
+    layers.used[at] = mean_of(of_layer);
+    layers.projected[at] = mean_of(projected_of_layer);
+    used.insert(used.end(), of_layer.begin(), of_layer.end());
+    projected.insert(projected.end(), projected_of_layer.begin(), projected_of_layer.end());
+  }
+  measures["lambda_used"] = {mean_of(used), {}};
+  measures["lambda_projected"] = {mean_of(projected), {}};
+  measures["terms_cosine"] = {mean_of(cosines), {}};
+  return layers;
+}
+
+void measure_outliers(Measures& measures, const MeasureInputs& in, model::Context& context) {
+  const int64_t count = room(in), most = in.keys.windows;
+  std::vector<double> hidden, logits;
+  for (const Ids& ids : all_windows(in, count, most)) {
+    const analysis::Outliers found = analysis::activation_outliers(context, ids);
+    double largest = 0;
+    for (const analysis::Outlier& layer : found.hidden) largest = std::max(largest, layer.ratio());
+    hidden.push_back(largest);
+    logits.push_back(found.logits.ratio());
+  }
+  measures["hidden_outlier_ratio"] = {mean_of(hidden), by_text(in, count, most, hidden)};
+  measures["logit_outlier_ratio"] = {mean_of(logits), by_text(in, count, most, logits)};
+}
+
+void measure_loss_keys(Measures& measures, model::Trainable& trainable, const MeasureInputs& in,
+                       model::Context& context) {
+  const int64_t count = room(in), most = in.keys.windows;
+  std::vector<double> windows;
+  for (const Ids& ids : all_windows(in, count, most)) {
+    analysis::KeyMass mass(analysis::column_keys(analysis::loss_columns(trainable, ids)));
+    const attention::Taps taps{{&mass}, {}};
+    context.truncate(0);
+    context.extend(ids, 1, &taps);
+    std::vector<double> heads;
+    for (const analysis::LayerKeyMass& layer : mass.results())
+      for (const analysis::HeadKeyMass& head : layer.heads)
+        if (head.share) heads.push_back(*head.share);
+    // A window of fewer than 20 tokens has no column among its top 5 %.
+    if (const auto share = mean_of(heads)) windows.push_back(*share);
+  }
+  measures["loss_key_mass"] = {mean_of(windows), {}};
+}
+
+}  // namespace
+
+LayerLambdas measure_beside(Measures& measures, model::Trainable* trainable, const MeasureInputs& in) {
+  model::Context context(in.model, in.context);
+  LayerLambdas layers = measure_lambda(measures, in, context);
+  measure_outliers(measures, in, context);
+  if (trainable) measure_loss_keys(measures, *trainable, in, context);
+  return layers;
+}
+
+}  // namespace unchain::study
