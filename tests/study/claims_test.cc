@@ -105,10 +105,11 @@ TEST(Claims, EveryMeasureIsDocumentedAndUsed) {
     EXPECT_NE(page.find("| `" + name + "` | " + measure.unit + " |"), std::string::npos) << name;
     EXPECT_TRUE(used.contains(name)) << name;
   }
-  // And the page names no measure that the file has not.
+  // And the page names no measure that the file has not, but for those that it says no claim asks for.
   for (size_t at = page.find("\n| `"); at != std::string::npos; at = page.find("\n| `", at + 1)) {
     const std::string name = page.substr(at + 4, page.find('`', at + 4) - at - 4);
-    EXPECT_TRUE(claims.measures.contains(name)) << name;
+    const std::string row = page.substr(at + 1, page.find('\n', at + 1) - at - 1);
+    EXPECT_EQ(claims.measures.contains(name), !row.ends_with("| – |")) << name;
   }
 }
 

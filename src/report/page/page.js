@@ -260,6 +260,9 @@ function fillFigures({figures: {title, open, table: tableOf, sentence, keys, ter
     el("div", {}, el("h2", {id: "figures-title"}, title), el("p", {class: "sentence"}, sentence(figures)), about), table.details);
 }
 
+// The pictures of a page; one that says when it is `shown` is left out elsewhere.
+const sectionsOf = (page, report) => page.sections.filter(({shown}) => !shown || shown(report));
+
 const kAnalysisPage = {
   unit: "window",
   sections: [kOverview, kMass, kMap, kDistributions, kRank, kSpectra, kLayers],
@@ -298,9 +301,10 @@ async function start() {
   const page = {needle: kNeedlePage, study: kStudyPage, compare: kComparePage}[report.results.command] ?? kAnalysisPage;
   intervalUnit = page.unit;
   fillHead(page, report);
-  views = page.sections.map((picture) => new View(report, picture));
+  const sections = sectionsOf(page, report);
+  views = sections.map((picture) => new View(report, picture));
   document.getElementById("content").append(...views.map((view) => view.element), ...(page.limits ? [limitsSection(report, page)] : []), fillFigures(page, report));
-  document.getElementById("contents").append(...[...page.sections, ...(page.limits ? [page.limits] : []), {id: "figures", title: page.figures.title}].map(({id, title}) => el("li", {}, el("a", {href: `#${id}`}, title))));
+  document.getElementById("contents").append(...[...sections, ...(page.limits ? [page.limits] : []), {id: "figures", title: page.figures.title}].map(({id, title}) => el("li", {}, el("a", {href: `#${id}`}, title))));
   setUpTheme(drawAll);
   await drawAll();
   let timer = 0;

@@ -108,7 +108,7 @@ function memberSentence(name, {members, means}) {
 // What a measure of the study is, from the table of docs/claims.md. A row that says "the same" is shown with the one it means.
 function measureTerms(name) {
   const text = document.getElementById("claims-page").textContent;
-  const rows = [...text.matchAll(/^\| `(\w+)` \| (.*?) \| (.*) \| [\d, ]+ \|$/gm)].map(([, key, unit, what]) => ({key, unit, what: what.replaceAll("\\|", "|").replaceAll("`", "")}));
+  const rows = [...text.matchAll(/^\| `(\w+)` \| (.*?) \| (.*) \| [\d, –]+ \|$/gm)].map(([, key, unit, what]) => ({key, unit, what: what.replaceAll("\\|", "|").replaceAll("`", "")}));
   const at = rows.findIndex(({key}) => key === name);
   const full = rows.slice(0, at + 1).filter(({what}, i) => i === at || !what.startsWith("the same"));
   const shown = at < 0 ? [] : full.slice(rows[at].what.startsWith("the same") ? -2 : -1);

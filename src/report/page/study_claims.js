@@ -23,7 +23,7 @@ function claimParts(report) {
 }
 
 // The pictures that bear on a claim; any of its numbers can be seen by member.
-const picturesOf = (claim) => [kStudyClaim.id, ...kStudyPage.sections.filter((picture) => picture.claims?.includes(claim.id)).map(({id}) => id), "measures"];
+const picturesOf = (claim, report) => [kStudyClaim.id, ...sectionsOf(kStudyPage, report).filter((picture) => picture.claims?.includes(claim.id)).map(({id}) => id), "measures"];
 
 // Shows a claim in the picture of one, and the number that a part is judged by in the picture that can show any.
 function followClaim(report, id, claim, part) {
@@ -112,7 +112,7 @@ const kStudyClaims = {
       label: `Estimates of ${countText(parts.length, "part")} of claims beside their thresholds`,
       table: {
         name: "claims", links: "pictures", follow: (id, row) => followClaim(report, id, parts[row].claim, parts[row].part), columns: ["claim", "source", "statement", "verdict", "pictures", "part", ...kPartColumns],
-        rows: parts.map((entry) => [entry.claim.id, entry.claim.source, entry.claim.statement, verdictText(entry.claim.verdict), picturesOf(entry.claim).join(" "), entry.name, ...partCells(entry)]),
+        rows: parts.map((entry) => [entry.claim.id, entry.claim.source, entry.claim.statement, verdictText(entry.claim.verdict), picturesOf(entry.claim, report).join(" "), entry.name, ...partCells(entry)]),
       },
     };
   },

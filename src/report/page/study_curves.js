@@ -113,6 +113,8 @@ const kStudyDynamics = {
   },
 };
 
+const kFixedRows = 5;
+const kRowsOfFixed = "fixed_diff's five rows";
 const kTextsOwn = "each text's own";
 const kOneForAll = "one for all texts";
 
@@ -134,6 +136,7 @@ const kStudyRanks = {
   terms: [
     ["Rank r", "The map is U Vᵀ, U and V with r columns, on what a row sees, and its rows are divided by their sum (at least 0.1). Rank 0 is no map at all; “all” is the whole map."],
     ["Each text's own", "U and V are fitted to the map of the very text that is scored, later tokens too: the least error that the rank allows, not an attention that could run. The loss may lie below the model's own."],
+    ["fixed_diff's five rows", "The first token, the uniform row and three decays, mixed for each head so that they lie nearest to its mean map: noise that nothing was learned for but five shares a head. Shown where it was measured."],
     ["One for all texts", "U and V are fitted once to the mean map over windows of the training text: a map that does not look at the text (docs/analyses/functional-rank.md)."],
   ],
   claims: [1, 3, 18],
@@ -150,25 +153,32 @@ const kStudyRanks = {
     ].flatMap((line) => [false, true].map((fixed) => ({...line, fixed, dash: fixed ? "dash" : "solid", all: rankRises(of(line.member), line.key, fixed)})))
       .map((line) => ({...line, shown: line.all.filter(({rank}) => rank === null || rank >= Number(state.least))})).filter(({shown}) => shown.length > 0);
     if (!lines.some(({key}) => key === "rank_of_a2")) return {missing: `no losses by rank of A2 for ${state.member ?? "any member"} in ${state.group ?? "these runs"}.`};
+    // fixed_diff's own rows, as near to the mean map as they come: one point a map, at their number.
+    const rows = lines.filter(({fixed}) => fixed).map((line) => ({...line, ...overSeeds(of(line.member), (run) => run.curves?.[line.key.replace("rank", "rows")] - run.curves?.loss_nats)})).filter(({seeds}) => seeds);
     const ranks = distinct(lines.flatMap(({shown}) => shown.map(({rank}) => rank))).sort((a, b) => (a ?? Infinity) - (b ?? Infinity));
     const at = ranks.filter((rank) => rank !== null && rank <= 5).at(-1) ?? ranks[0];
     const cost = (name) => lines.filter((line) => line.name === name).flatMap(({fixed, shown}) => shown.filter(({rank}) => rank === at).map((point) => `${formatNumber(point.mean)} (${fixed ? kOneForAll : kTextsOwn})`)).join(" and ");
     const kinds = distinct(lines.map(({name}) => name));
     return {
-      traces: lines.flatMap(({name, fixed, dash, color, shown}, line) => seedLine({
+      traces: [...lines.flatMap(({name, fixed, dash, color, shown}, line) => seedLine({
         x: shown.map(({rank}) => ranks.indexOf(rank) + besides(line, lines.length)), points: shown, name: `${name}, ${fixed ? kOneForAll : kTextsOwn}`, color, dash, unit: "nats", place: (i) => `rank ${rankText(shown[i].rank)}`,
-      })),
+      })), ...rows.flatMap((point) => seedLine({
+        x: [ranks.indexOf(kFixedRows)], points: [point], name: `${point.name}, ${kRowsOfFixed}`, color: point.color, unit: "nats", place: () => "fixed_diff's rows", mode: "markers", marker: {symbol: "diamond", size: 10, color: point.color},
+      }))],
       layout: {
         showlegend: true,
         xaxis: {title: {text: "Rank r of the map"}, tickmode: "array", tickvals: indices(ranks.length), ticktext: ranks.map(rankText), range: [-0.4, ranks.length - 0.6]},
         yaxis: {title: {text: "Loss above the model's own, nats"}, zeroline: true, zerolinecolor: theme().soft},
       },
-      height: withLegend(380, width, lines.map(({name}) => `${name}, ${kOneForAll}`)),
-      sentence: `With maps of rank ${rankText(at)} the loss of ${state.member} (${state.group}) rises by so many nats: ${kinds.map((name) => `${name} ${cost(name)}`).join("; ")}.`,
+      height: withLegend(380, width, [...lines, ...rows].map(({name}) => `${name}, ${kRowsOfFixed}`)),
+      sentence: `With maps of rank ${rankText(at)} the loss of ${state.member} (${state.group}) rises by so many nats: ${kinds.map((name) => `${name} ${cost(name)}`).join("; ")}.${rows.length ? ` With fixed_diff's five rows: ${rows.map((point) => `${point.name} ${formatNumber(point.mean)}`).join("; ")}.` : ""}`,
       label: `Loss above the model's own by rank of the replaced map, ${countText(lines.length, "line")}`,
       table: {
         name: "rank-loss", columns: ["member", "map", "fitted to", "rank", ...kSeedColumns], note: "loss above the model's own, nats",
-        rows: lines.flatMap(({member, name, fixed, all}) => all.map((point) => [member, name, fixed ? kOneForAll : kTextsOwn, rankText(point.rank), ...seedCells(point)])),
+        rows: [
+          ...lines.flatMap(({member, name, fixed, all}) => all.map((point) => [member, name, fixed ? kOneForAll : kTextsOwn, rankText(point.rank), ...seedCells(point)])),
+          ...rows.map((point) => [point.member, point.name, kRowsOfFixed, String(kFixedRows), ...seedCells(point)]),
+        ],
       },
     };
   },

@@ -57,7 +57,7 @@ function limitsSection(report, page) {
 
 const kStudyPage = {
   unit: "seed",
-  sections: [kStudyClaims, kStudyClaim, kStudyRanks, kStudyLayerRanks, ofModels(kSpectra, {claims: [1, 2]}), kStudyLambda, kStudyProfile, ofModels(kMap, {claims: [6, 21]}), kStudyNeedles, kStudyDepths, kStudyCurves, kStudyDynamics, kStudyHessian, kStudyMeasures],
+  sections: [kStudyClaims, kStudyClaim, kStudyRanks, kStudyLayerRanks, ofModels(kSpectra, {claims: [1, 2]}), kStudyLambda, kStudyProfile, kStudyTerms, ofModels(kMap, {claims: [6, 21]}), kStudyNeedles, kStudyDepths, kStudyCurves, kStudyDynamics, kStudyHessian, kStudyMeasures],
   limits: {id: "limits", title: "What this cannot show"},
   subtitle(report) {
     const runs = studyRuns(report);
