@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <array>
 #include <numbers>
+#include <numeric>
 
 #include "analysis/analyzer.h"
 #include "analysis/results_json.h"
 #include "analysis/summary.h"
 #include "base/check.h"
 #include "model/context.h"
+#include "model/decoding_cost.h"
 
 namespace unchain::study {
 namespace {
@@ -40,9 +42,12 @@ void add_maps(Units& units, const analysis::AnalysisResults& results, const anal
   add(units, "cka", "window", mean_of(results.cka));
 }
 
+constexpr int64_t kFewestTokens = 8;  // in front of a token, of the first stretch of loss_by_context
+
 // Of the tokens behind the first, which BOS or the part's beginning foretells.
-void add_predictions(Units& units, model::Context& context, const std::vector<int32_t>& ids, size_t bytes,
+void add_predictions(ComparedModel& compared, model::Context& context, const std::vector<int32_t>& ids, size_t bytes,
                      std::vector<float>& row) {
+  Units& units = compared.units;
   std::vector<int32_t> targets(ids.begin() + 1, ids.end());
   targets.push_back(-1);
   std::vector<double> nll(targets.size());
@@ -58,6 +63,11 @@ void add_predictions(Units& units, model::Context& context, const std::vector<in
   add(units, "loss_nats", "window", nats / static_cast<double>(predicted));
   add(units, "bits_per_byte", "window", nats / std::numbers::ln2 / static_cast<double>(bytes));
   add(units, "token_error", "window", wrong / static_cast<double>(predicted));
+  // nll[t] is of the token with t + 1 others in front of it.
+  for (int64_t n = kFewestTokens; n <= predicted + 1; n *= 2) {
+    const auto first = nll.begin() + n / 2 - 1, end = nll.begin() + n - 1;
+    compared.loss_by_context[n].push_back(std::accumulate(first, end, 0.0) / static_cast<double>(end - first));
+  }
 }
 
 ordered_json model_json(const ComparedModel& model, analysis::Bootstrap& bootstrap) {
@@ -67,7 +77,17 @@ ordered_json model_json(const ComparedModel& model, analysis::Bootstrap& bootstr
     ordered_json& out = measures[name] = analysis::summary_json(summary, name);  // null: does not apply
     if (summary) out.update({{"unit", units.unit}, {"units", summary->windows}});
   }
-  return {{"name", model.name}, {"measures", measures}};
+  ordered_json growth = ordered_json::array();
+  for (const auto& [tokens, losses] : model.loss_by_context) {
+    const model::DecodingCost cost = model::decoding_cost(*model.model, tokens);
+    growth.push_back(
+        {{"tokens", tokens},
+         {"loss_nats", analysis::summary_json(bootstrap.summarise({losses.begin(), losses.end()}), "loss")},
+         {"cache_numbers", cost.cache_numbers},
+         {"state_numbers", cost.state_numbers},
+         {"multiply_adds", cost.multiply_adds}});
+  }
+  return {{"name", model.name}, {"measures", measures}, {"growth", growth}};
 }
 
 }  // namespace
@@ -115,7 +135,7 @@ void compare_windows(ComparedModel& compared, const std::vector<std::string>& pa
     context.truncate(0);
     context.extend(ids, -1, &taps);
     analyzer.end_window();
-    add_predictions(compared.units, context, ids, parts[w].size(), row);
+    add_predictions(compared, context, ids, parts[w].size(), row);
     add_maps(compared.units, analyzer.results(), selection);
   }
 }

@@ -30,6 +30,8 @@ struct ComparedModel {
   std::shared_ptr<const model::Transformer> model;
   std::shared_ptr<const tokenizer::Tokenizer> tokenizer;
   Units units;
+  // By N = 8, 16, 32 …: of each window, nats a token of those that have N/2 to N − 1 others in front of them.
+  std::map<int64_t, std::vector<double>> loss_by_context = {};
 };
 
 // Parts of the text, as many as asked for or as there are, each of `tokens` tokens of this tokenizer or, where a
@@ -40,10 +42,10 @@ std::vector<std::string> cut_text(const tokenizer::Tokenizer& tokenizer, const s
 using CompareProgress = std::function<void(size_t done, size_t all)>;
 
 // Reads each part of the text from an empty context, BOS in front where the model has one. Adds loss_nats,
-// bits_per_byte and token_error of all tokens behind the first, and every chosen measure of attention as a mean over
-// heads: entropy …, a1_…, a2_…, lambda, cosine_distance, cka. Parts of one text are as many tokens in all models only
-// if these share a vocabulary. Errors: usage (a part of fewer than four tokens); those of Context::extend and
-// MapAnalyzer.
+// bits_per_byte and token_error of all tokens behind the first, loss_by_context, and every chosen measure of attention
+// as a mean over heads: entropy …, a1_…, a2_…, lambda, cosine_distance, cka. Parts of one text are as many tokens in
+// all models only if these share a vocabulary. Errors: usage (a part of fewer than four tokens); those of
+// Context::extend and MapAnalyzer.
 void compare_windows(ComparedModel& model, const std::vector<std::string>& parts, const analysis::Selection& selection,
                      uint64_t seed, const CompareProgress& progress = {});
 
@@ -56,7 +58,8 @@ void compare_needles(ComparedModel& model, const eval::NeedleOptions& options, c
 void compare_choices(ComparedModel& model, const eval::ChoiceSet& questions, eval::ChoiceTemplate form,
                      const CompareProgress& progress = {});
 
-// {"models": [{"name", "measures": {MEASURE: {"unit", "units", "mean", "median", "low", "high"}}}], "paired":
+// {"models": [{"name", "measures": {MEASURE: {"unit", "units", "mean", "median", "low", "high"}}, "growth": [{"tokens",
+// "loss_nats": {"mean", "median", "low", "high"}, "cache_numbers", "state_numbers", "multiply_adds"}]}], "paired":
 // [{"measure", "unit", "model", "against", "units", "difference", "low", "high"}]}: the first model is the one that all
 // others stand against; differences are of the units that both have, low and high the 95 % bootstrap interval over
 // these, null where there are fewer than two.

@@ -11,6 +11,14 @@ json measured(double mean) {
   return {{"unit", "window"}, {"units", 4}, {"mean", mean}, {"median", mean}, {"low", mean - 0.5}, {"high", mean + 1}};
 }
 
+json grown(int64_t tokens, double loss) {
+  return {{"tokens", tokens},
+          {"loss_nats", measured(loss)},
+          {"cache_numbers", 64 * tokens},
+          {"state_numbers", 100},
+          {"multiply_adds", 32 * tokens + 7}};
+}
+
 // Three models; the loss differs clearly in the second alone, λ is in the others alone.
 json compare_results() {
   const auto pair = [](const char* measure, const char* model, double difference, double half) {
@@ -30,7 +38,8 @@ json compare_results() {
           {"settings", {{"text", "a.txt"}}},
           {"models",
            {{{"name", "first"},
-             {"measures", {{"loss_nats", measured(4)}, {"sink_mass", measured(2)}, {"lambda", nullptr}}}},
+             {"measures", {{"loss_nats", measured(4)}, {"sink_mass", measured(2)}, {"lambda", nullptr}}},
+             {"growth", {grown(8, 4.5), grown(16, 4)}}},
             {{"name", "<i>second"},
              {"measures", {{"loss_nats", measured(3)}, {"sink_mass", measured(2)}, {"lambda", measured(0.5)}}}},
             {{"name", "third"}, {"measures", {{"loss_nats", measured(5)}, {"lambda", measured(0.25)}}}}}},
@@ -48,10 +57,19 @@ TEST_F(SlowPageInBrowser, DrawsAComparison) {
       choose.dispatchEvent(new win.Event("change"));
     }
     await pause(300);)";
+  const std::string grows = std::string(kOpenAll) + R"(
+    const show = doc.getElementById("growth-show");
+    show.value = "numbers";
+    show.dispatchEvent(new win.Event("change"));
+    await pause(300);)";
+  const json numbers = look_at(write({results, {}}, options_), 1200, grows);
+  EXPECT_EQ(numbers["pictures"]["growth"]["traces"][0]["x"], json({8, 16}));
+  EXPECT_EQ(numbers["pictures"]["growth"]["traces"][0]["y"], json({612, 1124}));
+  EXPECT_EQ(numbers["tables"]["growth"].size(), 3u);
   for (const int width : {360, 1200}) {
     const bool start = width == 360;
     const json seen = look_at(write({results, {}}, options_), width, start ? kOpenAll : other);
-    expect_sound(seen, 2, 5);
+    expect_sound(seen, 3, 6);
     const std::string text = seen["text"];
     EXPECT_NE(text.find("first · <i>second · third"), std::string::npos);
     EXPECT_NE(text.find("Loss: first 4"), std::string::npos) << text.substr(0, 600);
@@ -66,6 +84,7 @@ TEST_F(SlowPageInBrowser, DrawsAComparison) {
     EXPECT_EQ(table[1][0], "loss_nats");
     EXPECT_EQ(seen["pictures"]["side-by-side"]["traces"][0]["y"], start ? json({4.0, 3.0, 5.0}) : json({0.5, 0.25}));
     EXPECT_EQ(seen["tables"]["side-by-side"].size(), start ? 4u : 3u);
+    EXPECT_EQ(seen["pictures"]["growth"]["traces"][0]["y"], json({4.5, 4.0}));
   }
   for (const json& bad : {json{{"command", "compare"}}, json{{"command", "compare"}, {"models", {1, nullptr}}}}) {
     const json empty = look_at(write({bad, {}}, options_), 360);
@@ -96,7 +115,7 @@ TEST_F(SlowPageInBrowser, ShowsTheMapsOfEachModel) {
     await pause(300);)";
   };
   const json seen = look_at(write({compare_results(), extras}, options_), 360, kOpenAll);
-  expect_sound(seen, 4, 10);
+  expect_sound(seen, 5, 11);
   const json& map = seen["pictures"]["map"];
   EXPECT_EQ(map["traces"][0]["z"], json({{1.0, nullptr}, {-0.4, 0.6}}));
   EXPECT_EQ(map["sentence"].get<std::string>().find("<i>second. In layer 0 head 0"), 0u) << map["sentence"];
@@ -104,7 +123,7 @@ TEST_F(SlowPageInBrowser, ShowsTheMapsOfEachModel) {
   EXPECT_EQ(seen["pictures"]["spectra"]["traces"].size(), 2u);
   const json first = look_at(write({compare_results(), extras}, options_), 1200,
                              choosing(R"(["map-model", "0"], ["spectra-model", "0"], ["spectra-layer", "0"])"));
-  expect_sound(first, 4, 10);
+  expect_sound(first, 5, 11);
   EXPECT_EQ(first["pictures"]["map"]["traces"][0]["z"], json({{1.0, nullptr}, {0.2, 0.8}}));
   EXPECT_EQ(first["pictures"]["spectra"]["traces"][0]["y"], json({1.0, 0.5}));
   const json none =

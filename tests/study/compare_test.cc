@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <numbers>
+#include <numeric>
 
 #include "analysis/analyzer.h"
 #include "model/context.h"
@@ -112,6 +113,11 @@ TEST_F(CompareModels, WindowsAreMeasuredAsTheAnalyzerDoesAndLossAsPerplexity) {
     double nats = 0;
     for (const double x : nll) nats += x;
     EXPECT_NEAR(at("loss_nats"), nats / static_cast<double>(nll.size()), 1e-6);
+    // Stretches of 4 and 8 tokens behind 4 and 8 others. Of so few tokens, two roundings of logits below 16 count.
+    ASSERT_EQ(model.loss_by_context.begin()->first, 8);
+    EXPECT_NEAR(model.loss_by_context.at(8)[w], std::accumulate(nll.begin() + 3, nll.begin() + 7, 0.0) / 4,
+                2 * 16 * 0x1p-24);
+    EXPECT_EQ(model.loss_by_context.size(), ids.size() >= 16 ? 2u : 1u);
     EXPECT_NEAR(at("bits_per_byte"), nats / std::numbers::ln2 / static_cast<double>(parts[w].size()), 1e-6);
   }
 }
@@ -155,6 +161,14 @@ TEST_F(CompareModels, AModelAndItselfDoNotDiffer) {
   EXPECT_NEAR(mean("choice_accuracy_per_byte"), scored.per_byte.value(), 1e-12);
   EXPECT_NEAR(mean("answer_nll_nats"), scored.answer_nll, 1e-12);
   EXPECT_EQ(measures["choice_accuracy"]["unit"], "question");
+  const ordered_json& growth = out["models"][1]["growth"];
+  ASSERT_GE(growth.size(), 1u);
+  EXPECT_EQ(growth[0]["tokens"], 8);
+  EXPECT_EQ(growth[0]["loss_nats"]["mean"], out["models"][0]["growth"][0]["loss_nats"]["mean"]);
+  // Two layers of three with a window of 6: keys and values of 2 heads of 8. The state: 4 heads, rank 4, 8 + 1 numbers.
+  EXPECT_EQ(growth[0]["cache_numbers"], (6 + 8 + 6) * 2 * (8 + 8));
+  EXPECT_EQ(growth[0]["state_numbers"], 3 * 4 * 4 * (8 + 1));
+  EXPECT_EQ(growth[0]["multiply_adds"], (6 + 8 + 6) * 4 * (8 + 8) + 3 * 4 * 4 * (8 + 2 * 8));
   EXPECT_GT(out["paired"].size(), 40u);
   for (const ordered_json& pair : out["paired"]) EXPECT_EQ(pair["difference"], 0) << pair;
 }

@@ -93,6 +93,58 @@ const kSideBySide = {
   },
 };
 
+const kGrowthShown = {
+  "loss_nats": {text: "loss by tokens in front", axis: "Loss, nats a token", unit: "nats", of: (entry) => entry.loss_nats?.mean},
+  "numbers": {text: "numbers to hold", axis: "Numbers", unit: "number", of: (entry) => entry.cache_numbers + entry.state_numbers},
+  "multiply_adds": {text: "work of the next token", axis: "Multiply-adds", unit: "number", of: (entry) => entry.multiply_adds},
+};
+const growthOf = (model) => listOf(model.growth).filter((entry) => entry && entry.tokens > 0);
+
+const kGrowth = {
+  id: "growth",
+  title: "As the text grows",
+  about: "What a model gains from more text in front of a token, and what that text costs it to keep. Softmax and every map of its kind keep the keys and values of all tokens; noise that is a state (lowrank_diff, fixed_diff) is a recurrence, as linear attention and state-space models are, and adds the same few numbers whatever the length.",
+  terms: [
+    ["Loss by tokens in front", "Nats a token of those that have N/2 to N − 1 tokens in front of them, mean over windows with its 95 % interval."],
+    ["Numbers to hold", "Keys, values and states of all layers after N tokens; a layer with a window keeps that many."],
+    ["Work of the next token", "Multiply-adds of attention for the token that follows N others, without projections (docs/relations.md)."],
+  ],
+  shown: (report) => comparedModels(report).some((model) => growthOf(model).length),
+  keys: () => [],
+  controls: () => [{id: "show", label: "Show", options: Object.entries(kGrowthShown).map(([value, {text}]) => ({value, text}))}],
+  draw(report, state, width) {
+    const {text, axis, unit, of} = kGrowthShown[state.show];
+    const {series} = theme();
+    const dashes = ["solid", "dash", "dot", "dashdot"];
+    const lines = comparedModels(report).map((model, m) => ({
+      name: model.name, color: series[m % series.length], dash: dashes[Math.floor(m / series.length) % dashes.length],
+      points: growthOf(model).map((entry) => ({tokens: entry.tokens, value: of(entry), low: state.show === "loss_nats" ? entry.loss_nats?.low : null, high: state.show === "loss_nats" ? entry.loss_nats?.high : null})).filter(({value}) => Number.isFinite(value)),
+    })).filter(({points}) => points.length);
+    if (!lines.length) return {missing: "no model was read far enough."};
+    const ticks = distinct(lines.flatMap(({points}) => points.map(({tokens}) => tokens))).sort((a, b) => a - b);
+    const reach = (points, end, sign) => points.map((point) => (Number.isFinite(point[end]) ? sign * (point[end] - point.value) : 0));
+    const ends = ({name, points}) => `${name} ${formatValue(points[0].value, unit)} at ${points[0].tokens}${points.length > 1 ? `, ${formatValue(points.at(-1).value, unit)} at ${points.at(-1).tokens}` : ""}`;
+    return {
+      traces: lines.map(({name, color, dash, points}) => ({
+        type: "scatter", mode: "lines+markers", name, x: points.map(({tokens}) => tokens), y: points.map(({value}) => value), line: {color, dash}, marker: {color, size: 6},
+        error_y: {type: "data", symmetric: false, array: reach(points, "high", 1), arrayminus: reach(points, "low", -1), color, thickness: 1.2, width: 3},
+        text: points.map((point) => `${plotText(name)}<br>${point.tokens} tokens<br>${formatValue(point.value, unit)}`), hovertemplate: "%{text}<extra></extra>",
+      })),
+      layout: {
+        showlegend: true, xaxis: {title: {text: "Tokens N"}, type: "log", tickmode: "array", tickvals: ticks, ticktext: ticks.map(String)},
+        yaxis: {title: {text: axis}, ...(state.show === "loss_nats" ? {} : {rangemode: "tozero"})},
+      },
+      height: withLegend(340, width, lines.map(({name}) => name)),
+      sentence: `${text[0].toUpperCase()}${text.slice(1)}: ${lines.slice(0, 4).map(ends).join("; ")}${lines.length > 4 ? "; the others are in the table" : ""}.`,
+      label: `${axis} by tokens, ${countText(lines.length, "model")}`,
+      table: {
+        name: "growth", columns: ["model", "tokens", "loss_nats", "low", "high", "cache_numbers", "state_numbers", "multiply_adds"],
+        rows: comparedModels(report).flatMap((model) => growthOf(model).map((entry) => [model.name, entry.tokens, ...["mean", "low", "high"].map((key) => finiteOrNull(entry.loss_nats?.[key])), entry.cache_numbers, entry.state_numbers, entry.multiply_adds])),
+      },
+    };
+  },
+};
+
 function comparedFigures(report) {
   const rows = comparedModels(report).flatMap(({name, measures}) => Object.entries(measures).flatMap(([key, value]) => (value ? [[name, key, value.unit, value.units, value.mean, value.median, value.low, value.high]] : [])));
   return {name: "all-figures", columns: ["model", "measure", "unit", "units", "mean", "median", "low", "high"], rows, most: 3000};
@@ -100,7 +152,7 @@ function comparedFigures(report) {
 
 const kComparePage = {
   unit: "unit",
-  sections: [kDifferences, kSideBySide, ofModels(kMap), ofModels(kSpectra)],
+  sections: [kDifferences, kSideBySide, kGrowth, ofModels(kMap), ofModels(kSpectra)],
   subtitle: (report) => comparedModels(report).map(({name}) => name).join(" · "),
   summary(report) {
     const models = comparedModels(report);
