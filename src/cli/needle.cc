@@ -195,7 +195,7 @@ void add_needle(CLI::App& app) {
   add_model(*command, *common);
   command
       ->add_option("--form", options->form,
-                   "sentence: 'The magic number of CITY is NUMBER.'; pair: 'CITY = NUMBER;', for models trained on it")
+                   "sentence: 'The magic number of CITY is NUMBER.'; pair: 'Kamark42;', for models trained on it")
       ->default_val("sentence")
       ->check(CLI::IsMember({"sentence", "pair"}))
       ->group("Prompts");
