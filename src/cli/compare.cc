@@ -58,6 +58,10 @@ std::string show(const ordered_json& results) {
     table.column(results["models"][m]["name"].get<std::string>() + " - " +
                      results["models"][0]["name"].get<std::string>() + " [95 %]",
                  right);
+  std::vector<std::string> perplexity = {"perplexity"};
+  for (const ordered_json& model : results["models"]) perplexity.push_back(number(model["perplexity"]));
+  perplexity.resize(2 * results["models"].size(), "");  // its difference is that of loss_nats
+  table.row(perplexity);
   for (const auto& [measure, unused] : results["models"][0]["measures"].items()) {
     std::vector<std::string> row = {measure};
     bool any = false;

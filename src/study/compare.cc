@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <numbers>
 #include <numeric>
 
@@ -87,7 +88,13 @@ ordered_json model_json(const ComparedModel& model, analysis::Bootstrap& bootstr
          {"state_numbers", cost.state_numbers},
          {"multiply_adds", cost.multiply_adds}});
   }
-  return {{"name", model.name}, {"measures", measures}, {"growth", growth}};
+  // Of the mean over windows, which hold as many tokens each.
+  const auto loss = model.units.find("loss_nats");
+  const auto nats = loss == model.units.end() ? std::nullopt : bootstrap.summarise(loss->second.values);
+  return {{"name", model.name},
+          {"perplexity", nats ? ordered_json(std::exp(nats->mean)) : ordered_json()},
+          {"measures", measures},
+          {"growth", growth}};
 }
 
 }  // namespace

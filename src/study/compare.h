@@ -58,7 +58,7 @@ void compare_needles(ComparedModel& model, const eval::NeedleOptions& options, c
 void compare_choices(ComparedModel& model, const eval::ChoiceSet& questions, eval::ChoiceTemplate form,
                      const CompareProgress& progress = {});
 
-// {"models": [{"name", "measures": {MEASURE: {"unit", "units", "mean", "median", "low", "high"}}, "growth": [{"tokens",
+// {"models": [{"name", "perplexity", "measures": {MEASURE: {"unit", "units", "mean", "median", "low", "high"}}, "growth": [{"tokens",
 // "loss_nats": {"mean", "median", "low", "high"}, "cache_numbers", "state_numbers", "multiply_adds"}]}], "paired":
 // [{"measure", "unit", "model", "against", "units", "difference", "low", "high"}]}: the first model is the one that all
 // others stand against; differences are of the units that both have, low and high the 95 % bootstrap interval over

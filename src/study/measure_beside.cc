@@ -1,5 +1,6 @@
 // What is measured though no claim asks for it: src/study/measure.h.
 #include <algorithm>
+#include <cmath>
 
 #include "analysis/key_tokens.h"
 #include "analysis/lambda_optimum.h"
@@ -52,8 +53,11 @@ void measure_outliers(Measures& measures, const MeasureInputs& in, model::Contex
     hidden.push_back(largest);
     logits.push_back(found.logits.ratio());
   }
-  measures["hidden_outlier_ratio"] = {mean_of(hidden), by_text(in, count, most, hidden)};
-  measures["logit_outlier_ratio"] = {mean_of(logits), by_text(in, count, most, logits)};
+  for (const auto& [name, ratios] : {std::pair{"hidden_outlier_ratio", hidden}, {"logit_outlier_ratio", logits}}) {
+    // Where most activations are 0 there is nothing to set the largest against.
+    const bool finite = std::ranges::all_of(ratios, [](double ratio) { return std::isfinite(ratio); });
+    measures[name] = finite ? Measured{mean_of(ratios), by_text(in, count, most, ratios)} : Measured{};
+  }
 }
 
 void measure_loss_keys(Measures& measures, model::Trainable& trainable, const MeasureInputs& in,

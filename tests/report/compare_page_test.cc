@@ -38,6 +38,7 @@ json compare_results() {
           {"settings", {{"text", "a.txt"}}},
           {"models",
            {{{"name", "first"},
+             {"perplexity", 54.5},
              {"measures", {{"loss_nats", measured(4)}, {"sink_mass", measured(2)}, {"lambda", nullptr}}},
              {"growth", {grown(8, 4.5), grown(16, 4)}}},
             {{"name", "<i>second"},
@@ -72,6 +73,7 @@ TEST_F(SlowPageInBrowser, DrawsAComparison) {
     expect_sound(seen, 3, 6);
     const std::string text = seen["text"];
     EXPECT_NE(text.find("first · <i>second · third"), std::string::npos);
+    EXPECT_NE(text.find("Perplexity: first 54.5."), std::string::npos) << text.substr(0, 600);
     EXPECT_NE(text.find("Loss: first 4"), std::string::npos) << text.substr(0, 600);
     // Shares of the first model's mean, the least first; filled where the bar does not touch 0.
     const json& dots = seen["pictures"]["differences"]["traces"][0];

@@ -148,6 +148,8 @@ TEST_F(CompareModels, AModelAndItselfDoNotDiffer) {
   for (const char* name : {"loss_nats", "token_error", "entropy", "needle_accuracy", "needle_attention",
                            "choice_accuracy", "choice_accuracy_per_byte", "answer_nll_nats"})
     EXPECT_TRUE(measures.contains(name)) << name;
+  EXPECT_NEAR(out["models"][0]["perplexity"].get<double>(), std::exp(measures["loss_nats"]["mean"].get<double>()),
+              1e-9);
   EXPECT_EQ(measures["needle_accuracy"]["units"], 4);
   const auto mean = [&](const char* name) { return measures[name]["mean"].get<double>(); };
   const text::Haystack haystack;

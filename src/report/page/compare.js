@@ -156,8 +156,10 @@ const kComparePage = {
   subtitle: (report) => comparedModels(report).map(({name}) => name).join(" · "),
   summary(report) {
     const models = comparedModels(report);
-    return ["loss_nats", "needle_accuracy", "choice_accuracy", "last_word_accuracy", "negative_mass"].filter((key) => comparedKeys(report).includes(key)).map((key) =>
-      `${measureOf(key).name}: ${models.map(({name, measures}) => `${name} ${measures[key] ? formatValue(measures[key].mean, measureOf(key).unit) : "–"}`).join(", ")}.`);
+    const known = models.filter(({perplexity}) => Number.isFinite(perplexity));
+    const perplexity = known.length ? [`Perplexity: ${known.map((model) => `${model.name} ${formatNumber(model.perplexity)}`).join(", ")}.`] : [];
+    return [...perplexity, ...["loss_nats", "needle_accuracy", "choice_accuracy", "last_word_accuracy", "negative_mass"].filter((key) => comparedKeys(report).includes(key)).map((key) =>
+      `${measureOf(key).name}: ${models.map(({name, measures}) => `${name} ${measures[key] ? formatValue(measures[key].mean, measureOf(key).unit) : "–"}`).join(", ")}.`)];
   },
   empty: "These results hold no models.",
   figures: {
