@@ -64,8 +64,10 @@ struct LayerKeyMass {
 // left out, and so are keys in front of a row's window. Not thread-safe; uses the process's threads inside.
 class KeyMass : public attention::Observer {
  public:
-  explicit KeyMass(KeysOfRow keys) : keys_(std::move(keys)) {}
-  bool wants_value_norm() const override { return true; }
+  // Without `value_weighted` that share is not measured, which saves the passes through W_O.
+  explicit KeyMass(KeysOfRow keys, bool value_weighted = true)
+      : keys_(std::move(keys)), value_weighted_(value_weighted) {}
+  bool wants_value_norm() const override { return value_weighted_; }
   // Error: numeric if a weight is not finite, naming layer, head and row.
   void on_maps(const attention::MapPanel& panel) override;
   std::vector<LayerKeyMass> results() const;  // in the order in which layers were seen
@@ -83,6 +85,7 @@ class KeyMass : public attention::Observer {
                       std::span<const int64_t> keys);
 
   KeysOfRow keys_;
+  bool value_weighted_;
   std::vector<LayerSums> layers_;
 };
 

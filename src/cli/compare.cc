@@ -58,10 +58,15 @@ std::string show(const ordered_json& results) {
     table.column(results["models"][m]["name"].get<std::string>() + " - " +
                      results["models"][0]["name"].get<std::string>() + " [95 %]",
                  right);
+  // Of other numbers of tokens they cannot be compared; bits a byte can.
   std::vector<std::string> perplexity = {"perplexity"};
-  for (const ordered_json& model : results["models"]) perplexity.push_back(number(model["perplexity"]));
-  perplexity.resize(2 * results["models"].size(), "");  // its difference is that of loss_nats
-  table.row(perplexity);
+  std::set<int64_t> tokens;
+  for (const ordered_json& model : results["models"]) {
+    perplexity.push_back(number(model["perplexity"]));
+    tokens.insert(model["tokens"].get<int64_t>());
+  }
+  perplexity.resize(2 * results["models"].size(), "-");
+  if (tokens.size() == 1) table.row(perplexity);
   for (const auto& [measure, unused] : results["models"][0]["measures"].items()) {
     std::vector<std::string> row = {measure};
     bool any = false;

@@ -7,7 +7,7 @@
 namespace unchain::model {
 
 DecodingCost decoding_cost(const Transformer& model, int64_t tokens) {
-  if (tokens < 0) fail(ErrorCode::usage, "decoding cost: {} tokens, expected 0 or more", tokens);
+  if (tokens < 1) fail(ErrorCode::usage, "decoding cost: {} tokens, expected 1 or more", tokens);
   DecodingCost cost;
   for (size_t i = 0; i < model.layers.size(); ++i) {
     const attention::AttentionShape& shape = model.layers[i].attention.shape;

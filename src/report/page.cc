@@ -126,7 +126,9 @@ json shown_results(json results) {
   const auto runs = results.find("runs");
   if (runs == results.end() || !runs->is_array()) return results;
   for (json& run : *runs) {
-    if (!run.is_object() || !run.contains("measures") || !run["measures"].is_object()) continue;
+    if (!run.is_object()) continue;
+    if (run.contains("layers") && run["layers"].is_object()) run["layers"].erase("gain_windows");
+    if (!run.contains("measures") || !run["measures"].is_object()) continue;
     for (json& measure : run["measures"])
       if (measure.is_object()) measure.erase("windows");
   }

@@ -61,6 +61,8 @@ void add_predictions(ComparedModel& compared, model::Context& context, const std
     context.logits(Matrix(row.data(), 1, static_cast<int64_t>(row.size())), t, 1);
     wrong += std::max_element(row.begin(), row.end()) - row.begin() != targets[static_cast<size_t>(t)];
   }
+  compared.nats += nats;
+  compared.tokens += predicted;
   add(units, "loss_nats", "window", nats / static_cast<double>(predicted));
   add(units, "bits_per_byte", "window", nats / std::numbers::ln2 / static_cast<double>(bytes));
   add(units, "token_error", "window", wrong / static_cast<double>(predicted));
@@ -79,20 +81,21 @@ ordered_json model_json(const ComparedModel& model, analysis::Bootstrap& bootstr
     if (summary) out.update({{"unit", units.unit}, {"units", summary->windows}});
   }
   ordered_json growth = ordered_json::array();
-  for (const auto& [tokens, losses] : model.loss_by_context) {
-    const model::DecodingCost cost = model::decoding_cost(*model.model, tokens);
+  const auto windows = model.units.find("loss_nats");
+  for (const auto& [length, losses] : model.loss_by_context) {
+    if (losses.size() < windows->second.values.size()) continue;
+    const model::DecodingCost cost = model::decoding_cost(*model.model, length);
     growth.push_back(
-        {{"tokens", tokens},
+        {{"tokens", length},
          {"loss_nats", analysis::summary_json(bootstrap.summarise({losses.begin(), losses.end()}), "loss")},
          {"cache_numbers", cost.cache_numbers},
          {"state_numbers", cost.state_numbers},
          {"multiply_adds", cost.multiply_adds}});
   }
-  // Of the mean over windows, which hold as many tokens each.
-  const auto loss = model.units.find("loss_nats");
-  const auto nats = loss == model.units.end() ? std::nullopt : bootstrap.summarise(loss->second.values);
+  const auto tokens = static_cast<double>(model.tokens);
   return {{"name", model.name},
-          {"perplexity", nats ? ordered_json(std::exp(nats->mean)) : ordered_json()},
+          {"tokens", model.tokens},
+          {"perplexity", model.tokens > 0 ? ordered_json(std::exp(model.nats / tokens)) : ordered_json()},
           {"measures", measures},
           {"growth", growth}};
 }

@@ -30,7 +30,9 @@ struct ComparedModel {
   std::shared_ptr<const model::Transformer> model;
   std::shared_ptr<const tokenizer::Tokenizer> tokenizer;
   Units units;
-  // By N = 8, 16, 32 …: of each window, nats a token of those that have N/2 to N − 1 others in front of them.
+  double nats = 0;     // of all tokens that were predicted in windows,
+  int64_t tokens = 0;  // and how many these are
+  // By N = 8, 16, 32 …: of each window that is long enough, nats a token of those with N/2 to N − 1 others in front.
   std::map<int64_t, std::vector<double>> loss_by_context = {};
 };
 
@@ -58,11 +60,12 @@ void compare_needles(ComparedModel& model, const eval::NeedleOptions& options, c
 void compare_choices(ComparedModel& model, const eval::ChoiceSet& questions, eval::ChoiceTemplate form,
                      const CompareProgress& progress = {});
 
-// {"models": [{"name", "perplexity", "measures": {MEASURE: {"unit", "units", "mean", "median", "low", "high"}}, "growth": [{"tokens",
-// "loss_nats": {"mean", "median", "low", "high"}, "cache_numbers", "state_numbers", "multiply_adds"}]}], "paired":
-// [{"measure", "unit", "model", "against", "units", "difference", "low", "high"}]}: the first model is the one that all
-// others stand against; differences are of the units that both have, low and high the 95 % bootstrap interval over
-// these, null where there are fewer than two.
+// {"models": [{"name", "tokens", "perplexity", "measures": {MEASURE: {"unit", "units", "mean", "median", "low",
+// "high"}}, "growth": [{"tokens", "loss_nats": {"mean", "median", "low", "high"}, "cache_numbers", "state_numbers",
+// "multiply_adds"}]}], "paired": [{"measure", "unit", "model", "against", "units", "difference", "low", "high"}]}: the
+// first model is the one that all others stand against; differences are of the units that both have, low and high the
+// 95 % bootstrap interval over these, null where there are fewer than two. Perplexities of models that predicted other
+// numbers of tokens cannot be compared. `growth` holds the lengths that every window reaches.
 nlohmann::ordered_json comparison_json(const std::vector<ComparedModel>& models, uint64_t seed);
 
 }  // namespace unchain::study

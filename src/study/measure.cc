@@ -209,6 +209,27 @@ std::optional<double> mean_of(const std::vector<double>& values) {
   return values.empty() ? std::nullopt : std::optional(mean(values));
 }
 
+std::optional<double> mean_over_heads(const std::vector<analysis::LayerKeyMass>& layers,
+                                      std::optional<double> analysis::HeadKeyMass::*figure) {
+  std::vector<double> values;
+  for (const analysis::LayerKeyMass& layer : layers)
+    for (const analysis::HeadKeyMass& head : layer.heads)
+      if (const auto& value = head.*figure) values.push_back(*value);
+  return mean_of(values);
+}
+
+void observe(const MeasureInputs& in, const std::vector<Ids>& windows, attention::Observer& observer,
+             const std::function<void(const Ids&)>& begin, const std::function<void()>& end) {
+  model::Context context(in.model, in.context);
+  const attention::Taps taps{{&observer}, {}};
+  for (const Ids& ids : windows) {
+    if (begin) begin(ids);
+    context.truncate(0);
+    context.extend(ids, 1, &taps);
+    if (end) end();
+  }
+}
+
 void measure_predictions(Measures& measures, const MeasureInputs& in) {
   model::Context context(in.model, in.context);
   const int64_t vocabulary = in.model->config.vocabulary;

@@ -61,33 +61,38 @@ void measure_terms(Measures& measures, const MeasureInputs& in, const analysis::
 // depends on most (loss_key_mass; chosen by the weight that it measures, so that it may be shown, not judged). The
 // gradients of the trainable are lost. Errors: as above.
 struct LayerLambdas {
-  std::vector<std::optional<double>> used, projected;  // by layer, mean over heads; absent without a noise term
+  // By layer, mean over what has a λ of its own there: heads, or the layer. Absent without a noise term.
+  std::vector<std::optional<double>> used, projected;
 };
-LayerLambdas measure_beside(Measures& measures, model::Trainable* trainable, const MeasureInputs& in);
+LayerLambdas measure_unclaimed(Measures& measures, model::Trainable* trainable, const MeasureInputs& in);
 // Adds how evenly importance is spread over heads (head_importance_gini, head_ablation_gini). The gradients of
 // `trainable`, the same model in f32, are lost. Errors: as above.
 void measure_heads(Measures& measures, model::Trainable& trainable, const MeasureInputs& in);
-// Adds what attention does on needle prompts, in the row that predicts the first token of an answer: key mass on the
-// number (needle_key_mass …), attribution that reaches it, and whether mass foretells a right answer. `result` is what
-// ask_needles() gave for `tasks`; the first question of each prompt is looked at. Without a trainable nothing is told
-// of attribution. Errors: as above.
+// Adds what attention does on needle prompts, in the row that predicts the first digit of an answer; `result` is what
+// ask_needles() gave for `tasks`, and the first question of each prompt is looked at.
+// - Key mass on the number (needle_key_mass …), and whether it foretells a right answer (key_mass_auc); on the asked
+// city
+//   where its needle names it (entity_key_mass).
+// - Attribution that reaches the number (attribution_key_share …), if there is a trainable, whose gradients are lost.
+// - What the answer's logit and rank become with the edges from the number to the row cut in all layers (knockout_…).
+// - The share of the attention rollout that starts at the number, of P and of |P| (rollout_key_share …), of the first
+//   kRolloutSamples prompts of each task, none longer than kRolloutTokens.
+// Values by window have a sample as a text and its lengths and depths as windows. Errors: as above.
+inline constexpr size_t kRolloutSamples = 4;
+inline constexpr int64_t kRolloutTokens = 2048;  // its work is cubic in them
 void measure_needles(Measures& measures, model::Trainable* trainable, const MeasureInputs& in,
                      const tokenizer::Tokenizer& tokenizer, text::NeedleForm form,
                      const std::vector<eval::NeedleTask>& tasks, const eval::NeedleResult& result);
-// Adds how the number gets into that row, of the first question of each prompt: the share of the attention rollout,
-// signed and of magnitudes, that starts at the number (rollout_key_share, signed_rollout_key_share; of the first
-// kRolloutPrompts prompts of a task, none above kRolloutTokens tokens); what the answer's logit and rank become with
-// the edges from the number to the row cut in all layers (knockout_logit, knockout_rank); and mass on the asked city in
-// the needle (entity_key_mass). Errors: as above.
-inline constexpr size_t kRolloutPrompts = 4;
-inline constexpr int64_t kRolloutTokens = 2048;  // its work is cubic in them
-void measure_flow(Measures& measures, const MeasureInputs& in, const tokenizer::Tokenizer& tokenizer,
-                  text::NeedleForm form, const std::vector<eval::NeedleTask>& tasks);
-// Returns the share of questions that are answered right with λ = 0 in one layer, layer by layer; absent for a layer
-// without a noise term. Errors: those of eval::ask_needles.
-std::vector<std::optional<double>> accuracy_without_noise(const MeasureInputs& in,
-                                                          const tokenizer::Tokenizer& tokenizer, text::NeedleForm form,
-                                                          const std::vector<eval::NeedleTask>& tasks);
+
+// The share of questions answered right, with λ as it is and with λ = 0 in one layer after another (by layer; absent
+// for layers without a noise term). All by the same arithmetic, so that they may be compared. A pass over all prompts
+// for each. Errors: those of eval::ask_needles.
+struct NoiseAccuracy {
+  std::optional<double> with;  // absent without any noise term
+  std::vector<std::optional<double>> without;
+};
+NoiseAccuracy accuracy_by_layer(const MeasureInputs& in, const tokenizer::Tokenizer& tokenizer, text::NeedleForm form,
+                                const std::vector<eval::NeedleTask>& tasks);
 
 // Adds the share of texts whose last word is not foretold (last_word_error): eval/choice.h. Errors: those of
 // encode_choices, score_choices.

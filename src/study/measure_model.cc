@@ -97,7 +97,25 @@ ordered_json to_json(const std::vector<HessianPoint>& points) {
   return list;
 }
 
-// Rung by rung; of the last, which alone is asked in runs that count, attention is measured too.
+// Accuracy and error by sample, then length, depth and question.
+void keep_answers(Measures& measures, const std::vector<eval::NeedleTask>& tasks, const eval::NeedleResult& result) {
+  Measured right, wrong;
+  for (size_t t = 0; t < tasks.size(); ++t) {
+    const std::vector<eval::NeedleSample>& samples = result.cells[t].samples;
+    right.windows.resize(std::max(right.windows.size(), samples.size()));
+    for (size_t s = 0; s < samples.size(); ++s)
+      for (const eval::NeedleAnswer& answer : samples[s].answers) right.windows[s].push_back(answer.right ? 1 : 0);
+  }
+  wrong = right;
+  for (auto& sample : wrong.windows)
+    for (double& value : sample) value = 1 - value;
+  right.value = result.accuracy.value();
+  wrong.value = 1 - result.accuracy.value();
+  measures["needle_accuracy"] = std::move(right);
+  measures["needle_error"] = std::move(wrong);
+}
+
+// Rung by rung; where there is but one, as in runs that count, attention is measured too.
 ordered_json ask_rungs(const MeasureInputs& in, const tokenizer::Tokenizer& tokenizer, model::Trainable* trainable,
                        const std::vector<eval::NeedleOptions>& needle, Measures& measures) {
   ordered_json rungs = ordered_json::array();
@@ -129,8 +147,10 @@ ordered_json ask_rungs(const MeasureInputs& in, const tokenizer::Tokenizer& toke
                                         {"cells", cells}});
     if (needle.size() > 1) continue;
     measure_needles(measures, trainable, in, tokenizer, options.form, tasks, result);
-    measure_flow(measures, in, tokenizer, options.form, tasks);
-    rung["accuracy_without_noise"] = to_json(accuracy_without_noise(in, tokenizer, options.form, tasks));
+    keep_answers(measures, tasks, result);
+    const NoiseAccuracy accuracy = accuracy_by_layer(in, tokenizer, options.form, tasks);
+    rung["accuracy_with_noise"] = to_json(accuracy.with);
+    rung["accuracy_without_noise"] = to_json(accuracy.without);
   }
   return rungs;
 }
@@ -140,7 +160,7 @@ ordered_json measure_model(const MeasureInputs& in, model::Trainable* trainable,
   const LayerRanks ranks = measure_maps(measures, in);
   const analysis::MeanMaps calibration = mean_maps(in);
   measure_terms(measures, in, calibration);
-  const LayerLambdas lambdas = measure_beside(measures, trainable, in);
+  const LayerLambdas lambdas = measure_unclaimed(measures, trainable, in);
   if (trainable) measure_heads(measures, *trainable, in);
   const LayerProfile profile = profile_layers(in);
   return {{"layers",

@@ -2,7 +2,9 @@
 #include <algorithm>
 
 #include "analysis/attribution.h"
+#include "analysis/edits.h"
 #include "analysis/key_tokens.h"
+#include "analysis/rollout.h"
 #include "base/check.h"
 #include "model/context.h"
 #include "study/measure.h"
@@ -12,29 +14,69 @@
 namespace unchain::study {
 namespace {
 
+using analysis::Flow;
 using analysis::HeadKeyMass;
 
-// Means over layers and heads, question by question.
-struct Masses {
-  std::vector<double> share, share_positive, share_value_weighted, mass, mass_rescaled;
+// The first question of a prompt, as far as the row that predicts the answer's first digit.
+struct Question {
+  Ids ids;
+  analysis::TokenSpan number, city;
+  int32_t answer = 0;  // the token that this row should predict
+  bool right = false;  // what was answered
+  bool rollout = false;
 
-  void add(const std::vector<analysis::LayerKeyMass>& layers) {
-    add_mean(share, layers, &HeadKeyMass::share);
-    add_mean(share_positive, layers, &HeadKeyMass::share_positive);
-    add_mean(share_value_weighted, layers, &HeadKeyMass::share_value_weighted);
-    add_mean(mass, layers, &HeadKeyMass::mass);
-    add_mean(mass_rescaled, layers, &HeadKeyMass::mass_rescaled);
+  int64_t row() const { return static_cast<int64_t>(ids.size()) - 1; }
+};
+
+// By sample, then length and depth: the prompts of a sample share haystack and needles, so that they are the windows of
+// one text.
+std::vector<std::vector<Question>> questions_of(const tokenizer::Tokenizer& tokenizer, text::NeedleForm form,
+                                                const std::vector<eval::NeedleTask>& tasks,
+                                                const eval::NeedleResult& result) {
+  if (tasks.size() != result.cells.size())
+    fail(ErrorCode::usage, "needles: {} tasks, {} results", tasks.size(), result.cells.size());
+  std::vector<std::vector<Question>> questions;
+  for (size_t t = 0; t < tasks.size(); ++t) {
+    questions.resize(std::max(questions.size(), tasks[t].prompts.size()));
+    for (size_t s = 0; s < tasks[t].prompts.size(); ++s) {
+      const text::NeedlePrompt& prompt = tasks[t].prompts[s];
+      const text::TokenSpan number = prompt.numbers[0], city = prompt.cities[0];
+      Question& question = questions[s].emplace_back();
+      question.ids = eval::first_digit_context(tokenizer, form, prompt);
+      question.number = {number.begin, number.end - number.begin};
+      question.city = {city.begin, city.end - city.begin};
+      // Digits are pieces of their own, so the answer begins with the token that the needle's number begins with.
+      question.answer = prompt.ids[static_cast<size_t>(number.begin)];
+      question.right = result.cells[t].samples[s].answers[0].right;
+      question.rollout = s < kRolloutSamples && question.row() < kRolloutTokens;
+    }
+  }
+  return questions;
+}
+
+// The logit of a token, and how many tokens are as likely or likelier, itself among them.
+struct Place {
+  double logit = 0, rank = 0;
+};
+
+class Reader {
+ public:
+  Reader(const MeasureInputs& in, int64_t longest)
+      : context_(in.model, longest), logits_(static_cast<size_t>(in.model->config.vocabulary)) {}
+
+  // Of a question's answer, as its last row has it.
+  Place read(const Question& question, const attention::Taps& taps) {
+    context_.truncate(0);
+    context_.extend(question.ids, 1, &taps);
+    context_.logits(Matrix(logits_.data(), 1, static_cast<int64_t>(logits_.size())), 0, 1);
+    const float logit = logits_[static_cast<size_t>(question.answer)];
+    const auto as_likely = std::ranges::count_if(logits_, [&](float other) { return other >= logit; });
+    return {logit, static_cast<double>(as_likely)};
   }
 
  private:
-  static void add_mean(std::vector<double>& to, const std::vector<analysis::LayerKeyMass>& layers,
-                       std::optional<double> HeadKeyMass::*which) {
-    std::vector<double> values;
-    for (const analysis::LayerKeyMass& layer : layers)
-      for (const HeadKeyMass& head : layer.heads)
-        if (const auto& value = head.*which) values.push_back(*value);
-    if (const auto mean = mean_of(values)) to.push_back(*mean);
-  }
+  model::Context context_;
+  std::vector<float> logits_;
 };
 
 // Absolute attribution that reaches the keys, over all layers and heads, and the share that the span has of the tokens.
@@ -54,67 +96,109 @@ std::optional<analysis::DirectedShare> directed(const std::vector<analysis::Laye
   return analysis::DirectedShare{on_span / all, expected};
 }
 
+// Question by question; of a measure that one of them lacks no values by window are kept.
+class Values {
+ public:
+  explicit Values(Measures& measures) : measures_(measures) {}
+
+  // Begins the windows of the next text.
+  void begin_sample() { ++sample_; }
+  void add(const std::string& name, const std::optional<double>& value) {
+    Measured& measured = values_[name];
+    measured.windows.resize(sample_);
+    if (value)
+      measured.windows.back().push_back(*value);
+    else
+      incomplete_[name] = true;
+  }
+  void finish() {
+    for (auto& [name, measured] : values_) {
+      std::vector<double> all;
+      for (const auto& sample : measured.windows) all.insert(all.end(), sample.begin(), sample.end());
+      measured.value = mean_of(all);
+      if (incomplete_[name]) measured.windows.clear();
+      measures_[name] = std::move(measured);
+    }
+  }
+
+ private:
+  Measures& measures_;
+  std::map<std::string, Measured> values_;
+  std::map<std::string, bool> incomplete_;
+  size_t sample_ = 0;
+};
+
 }  // namespace
 
 void measure_needles(Measures& measures, model::Trainable* trainable, const MeasureInputs& in,
                      const tokenizer::Tokenizer& tokenizer, text::NeedleForm form,
                      const std::vector<eval::NeedleTask>& tasks, const eval::NeedleResult& result) {
-  if (tasks.size() != result.cells.size())
-    fail(ErrorCode::usage, "needles: {} tasks, {} results", tasks.size(), result.cells.size());
-  size_t longest = 1;
-  for (const eval::NeedleTask& task : tasks)
-    for (const text::NeedlePrompt& prompt : task.prompts)
-      longest = std::max(longest, eval::first_digit_context(tokenizer, form, prompt).size());
-  model::Context context(in.model, static_cast<int64_t>(longest));
-  Masses masses;
-  std::vector<double> shares, ratios;
+  const auto samples = questions_of(tokenizer, form, tasks, result);
+  int64_t longest = 1;
+  for (const auto& sample : samples)
+    for (const Question& question : sample) longest = std::max(longest, question.row() + 1);
+  Reader reader(in, longest);
+  Values values(measures);
+  std::vector<double> masses;
   std::vector<bool> right;
-  for (size_t t = 0; t < tasks.size(); ++t) {
-    for (size_t s = 0; s < tasks[t].prompts.size(); ++s) {
-      const text::NeedlePrompt& prompt = tasks[t].prompts[s];
-      const Ids ids = eval::first_digit_context(tokenizer, form, prompt);
-      const text::TokenSpan number = prompt.numbers[0];
-      const analysis::TokenSpan keys = {number.begin, number.end - number.begin};
-      analysis::KeyMass mass(analysis::span_keys({static_cast<int64_t>(ids.size()) - 1, 1}, keys));
-      const attention::Taps taps{{&mass}, {}};
-      context.truncate(0);
-      context.extend(ids, 1, &taps);
-      masses.add(mass.results());
-      right.push_back(result.cells[t].samples[s].answers[0].right);
-      if (!trainable) continue;
-      // Digits are pieces of their own, so the answer begins with the token that the needle's number begins with.
-      const int32_t answer = prompt.ids[static_cast<size_t>(number.begin)];
-      const auto reached = directed(analysis::attribute(*trainable, ids, answer), keys);
-      if (!reached) continue;
-      shares.push_back(reached->share);
-      ratios.push_back(reached->share / reached->expected);
-    }
-  }
-  // Questions are the windows of one text.
-  const auto set = [&](const char* name, const std::vector<double>& values) {
-    measures[name] = {mean_of(values), {values}};
-  };
-  set("needle_key_mass", masses.share);
-  set("a1_needle_key_mass", masses.share_positive);
-  set("needle_key_mass_value_weighted", masses.share_value_weighted);
-  set("needle_key_weight", masses.mass);
-  set("needle_key_weight_rescaled", masses.mass_rescaled);
-  if (trainable) {
-    set("attribution_key_share", shares);
-    set("attribution_key_ratio", ratios);
-  }
-  std::vector<double> found, missed;
-  for (const eval::NeedleCell& cell : result.cells) {
-    for (const eval::NeedleSample& sample : cell.samples) {
-      for (const eval::NeedleAnswer& answer : sample.answers) {
-        found.push_back(answer.right ? 1 : 0);
-        missed.push_back(answer.right ? 0 : 1);
+  for (const auto& sample : samples) {
+    values.begin_sample();
+    for (const Question& question : sample) {
+      const int64_t row = question.row();
+      analysis::KeyMass number(analysis::span_keys({row, 1}, question.number));
+      analysis::KeyMass city(analysis::span_keys({row, 1}, question.city), false);
+      attention::Taps taps{{&number, &city}, {}};
+      std::optional<analysis::Rollout> rollout;
+      if (question.rollout) taps.observers.push_back(&rollout.emplace(row + 1));
+      const Place whole = reader.read(question, taps);
+      const auto layers = number.results();
+      const auto share = mean_over_heads(layers, &HeadKeyMass::share);
+      values.add("needle_key_mass", share);
+      values.add("a1_needle_key_mass", mean_over_heads(layers, &HeadKeyMass::share_positive));
+      values.add("needle_key_mass_value_weighted", mean_over_heads(layers, &HeadKeyMass::share_value_weighted));
+      values.add("needle_key_weight", mean_over_heads(layers, &HeadKeyMass::mass));
+      values.add("needle_key_weight_rescaled", mean_over_heads(layers, &HeadKeyMass::mass_rescaled));
+      values.add("entity_key_mass", mean_over_heads(city.results(), &HeadKeyMass::share));
+      if (share) masses.push_back(*share);
+      right.push_back(question.right);
+      analysis::KnockOut knock_out(*in.model, {question.number.first, question.number.end()}, {row});
+      const Place cut = reader.read(question, {{}, {&knock_out}});
+      values.add("knockout_logit", cut.logit - whole.logit);
+      values.add("knockout_rank", cut.rank - whole.rank);
+      if (rollout) {
+        const auto flow = [&](Flow which) {
+          return analysis::flow_share(rollout->flow(which), row, question.number.first, question.number.end());
+        };
+        values.add("rollout_key_share", flow(Flow::magnitude));
+        values.add("signed_rollout_key_share", flow(Flow::signed_map));
       }
+      if (!trainable) continue;
+      const auto reached = directed(analysis::attribute(*trainable, question.ids, question.answer), question.number);
+      values.add("attribution_key_share", reached ? std::optional(reached->share) : std::nullopt);
+      values.add("attribution_key_ratio", reached ? std::optional(reached->share / reached->expected) : std::nullopt);
     }
   }
-  set("needle_accuracy", found);
-  set("needle_error", missed);
-  if (masses.share.size() == right.size()) measures["key_mass_auc"].value = area_under_curve(masses.share, right);
+  values.finish();
+  for (const char* name : {"rollout_key_share", "signed_rollout_key_share"})
+    measures[name];  // without a value if too long
+  if (masses.size() == right.size()) measures["key_mass_auc"].value = area_under_curve(masses, right);
+}
+
+NoiseAccuracy accuracy_by_layer(const MeasureInputs& in, const tokenizer::Tokenizer& tokenizer, text::NeedleForm form,
+                                const std::vector<eval::NeedleTask>& tasks) {
+  NoiseAccuracy accuracy;
+  accuracy.without.resize(in.model->layers.size());
+  if (!has_noise(*in.model)) return accuracy;
+  const auto ask = [&](double m, const analysis::Where& where) {
+    analysis::ScaleLambda scaled(*in.model, m, where);
+    return eval::ask_needles(in.model, tokenizer, form, tasks, {}, {&scaled}).accuracy.value();
+  };
+  accuracy.with = ask(1, {});
+  for (size_t layer = 0; layer < accuracy.without.size(); ++layer) {
+    if (in.model->layers[layer].attention.family.has_noise())
+      accuracy.without[layer] = ask(0, {{static_cast<int>(layer)}, {}});
+  }
+  return accuracy;
 }
 
 }  // namespace unchain::study

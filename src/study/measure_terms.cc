@@ -17,25 +17,6 @@ namespace {
 
 using analysis::MapPart;
 using analysis::MapValue;
-using attention::Taps;
-
-// Reads windows of N tokens with an observer, calling begin(ids) before and end() behind each.
-template <class Begin, class End>
-void observe(const MeasureInputs& in, const std::vector<Ids>& windows, attention::Observer& observer,
-             const Begin& begin, const End& end) {
-  model::Context context(in.model, in.context);
-  const Taps taps{{&observer}, {}};
-  for (const Ids& ids : windows) {
-    begin(ids);
-    context.truncate(0);
-    context.extend(ids, 1, &taps);
-    end();
-  }
-}
-void observe(const MeasureInputs& in, const std::vector<Ids>& windows, attention::Observer& observer) {
-  observe(
-      in, windows, observer, [](const Ids&) {}, [] {});
-}
 
 // Mean over all heads of those that have a value.
 std::optional<double> explained(const std::vector<analysis::BackgroundLayer>& layers, MapValue value,
@@ -88,8 +69,7 @@ void measure_replacement(Measures& measures, const MeasureInputs& in, const anal
 
 void measure_writes(Measures& measures, const MeasureInputs& in) {
   analysis::ResidualWrites writes(in.seed);
-  observe(
-      in, all_windows(in, room(in), in.keys.windows), writes, [](const Ids&) {}, [&] { writes.end_window(); });
+  observe(in, all_windows(in, room(in), in.keys.windows), writes, {}, [&] { writes.end_window(); });
   const std::vector<analysis::LayerWrites> layers = writes.results();
   for (const auto& [name, term] : {std::pair{"a1_removes_share", &analysis::LayerWrites::positive},
                                    std::pair{"noise_removes_share", &analysis::LayerWrites::noise},

@@ -123,6 +123,7 @@ bool read(Observation& to, const ordered_json& result) {
     to.windows = (*found)["windows"].get<std::vector<std::vector<double>>>();
     return true;
   }
+  // Runs that kept no answers by question.
   if (name == "needle_accuracy" || name == "needle_error") {
     if (result["needle"].empty()) return false;
     const double accuracy = result["needle"][0]["accuracy"];

@@ -32,21 +32,25 @@ json compare_results() {
                 {"low", difference - half},
                 {"high", difference + half}};
   };
-  return {{"schema", 1},
-          {"command", "compare"},
-          {"version", "0"},
-          {"settings", {{"text", "a.txt"}}},
-          {"models",
-           {{{"name", "first"},
-             {"perplexity", 54.5},
-             {"measures", {{"loss_nats", measured(4)}, {"sink_mass", measured(2)}, {"lambda", nullptr}}},
-             {"growth", {grown(8, 4.5), grown(16, 4)}}},
-            {{"name", "<i>second"},
-             {"measures", {{"loss_nats", measured(3)}, {"sink_mass", measured(2)}, {"lambda", measured(0.5)}}}},
-            {{"name", "third"}, {"measures", {{"loss_nats", measured(5)}, {"lambda", measured(0.25)}}}}}},
-          {"paired",
-           {pair("loss_nats", "<i>second", -1, 0.5), pair("sink_mass", "<i>second", 0.5, 1),
-            pair("loss_nats", "third", 1, 2)}}};
+  return {
+      {"schema", 1},
+      {"command", "compare"},
+      {"version", "0"},
+      {"settings", {{"text", "a.txt"}}},
+      {"models",
+       {{{"name", "first"},
+         {"tokens", 96},
+         {"perplexity", 54.5},
+         {"measures", {{"loss_nats", measured(4)}, {"sink_mass", measured(2)}, {"lambda", nullptr}}},
+         {"growth", {grown(8, 4.5), grown(16, 4)}}},
+        {{"name", "<i>second"},
+         {"tokens", 96},
+         {"growth", {grown(8, 5), grown(16, 4.25)}},
+         {"measures", {{"loss_nats", measured(3)}, {"sink_mass", measured(2)}, {"lambda", measured(0.5)}}}},
+        {{"name", "third"}, {"tokens", 96}, {"measures", {{"loss_nats", measured(5)}, {"lambda", measured(0.25)}}}}}},
+      {"paired",
+       {pair("loss_nats", "<i>second", -1, 0.5), pair("sink_mass", "<i>second", 0.5, 1),
+        pair("loss_nats", "third", 1, 2)}}};
 }
 
 TEST_F(SlowPageInBrowser, DrawsAComparison) {
@@ -66,7 +70,8 @@ TEST_F(SlowPageInBrowser, DrawsAComparison) {
   const json numbers = look_at(write({results, {}}, options_), 1200, grows);
   EXPECT_EQ(numbers["pictures"]["growth"]["traces"][0]["x"], json({8, 16}));
   EXPECT_EQ(numbers["pictures"]["growth"]["traces"][0]["y"], json({612, 1124}));
-  EXPECT_EQ(numbers["tables"]["growth"].size(), 3u);
+  EXPECT_EQ(numbers["pictures"]["growth"]["traces"][1]["name"], "&lt;i>second");
+  EXPECT_EQ(numbers["tables"]["growth"].size(), 5u);
   for (const int width : {360, 1200}) {
     const bool start = width == 360;
     const json seen = look_at(write({results, {}}, options_), width, start ? kOpenAll : other);

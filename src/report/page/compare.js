@@ -80,7 +80,7 @@ const kSideBySide = {
     const reach = (end, sign) => entries.map((e) => (Number.isFinite(e[end]) ? sign * (e[end] - e.mean) : 0));
     return {
       traces: [{
-        type: "scatter", mode: "markers", x: indices(entries.length), y: entries.map(({mean}) => mean), text: entries.map((e) => `${e.name}<br>${plotText(formatMeasured(e, unit))}`), hovertemplate: "%{text}<extra></extra>", showlegend: false,
+        type: "scatter", mode: "markers", x: indices(entries.length), y: entries.map(({mean}) => mean), text: entries.map((e) => `${plotText(e.name)}<br>${plotText(formatMeasured(e, unit))}`), hovertemplate: "%{text}<extra></extra>", showlegend: false,
         marker: {size: 11, color: entries.map((_, i) => colors.series[i % colors.series.length])},
         error_y: {type: "data", symmetric: false, array: reach("high", 1), arrayminus: reach("low", -1), color: colors.soft, thickness: 1.5, width: 4},
       }],
@@ -96,7 +96,7 @@ const kSideBySide = {
 const kGrowthShown = {
   "loss_nats": {text: "loss by tokens in front", axis: "Loss, nats a token", unit: "nats", of: (entry) => entry.loss_nats?.mean},
   "numbers": {text: "numbers to hold", axis: "Numbers", unit: "number", of: (entry) => entry.cache_numbers + entry.state_numbers},
-  "multiply_adds": {text: "work of the next token", axis: "Multiply-adds", unit: "number", of: (entry) => entry.multiply_adds},
+  "multiply_adds": {text: "work of a token", axis: "Multiply-adds", unit: "number", of: (entry) => entry.multiply_adds},
 };
 const growthOf = (model) => listOf(model.growth).filter((entry) => entry && entry.tokens > 0);
 
@@ -106,8 +106,8 @@ const kGrowth = {
   about: "What a model gains from more text in front of a token, and what that text costs it to keep. Softmax and every map of its kind keep the keys and values of all tokens; noise that is a state (lowrank_diff, fixed_diff) is a recurrence, as linear attention and state-space models are, and adds the same few numbers whatever the length.",
   terms: [
     ["Loss by tokens in front", "Nats a token of those that have N/2 to N − 1 tokens in front of them, mean over windows with its 95 % interval."],
-    ["Numbers to hold", "Keys, values and states of all layers after N tokens; a layer with a window keeps that many."],
-    ["Work of the next token", "Multiply-adds of attention for the token that follows N others, without projections (docs/relations.md)."],
+    ["Numbers to hold", "Keys, values and states of all layers once N tokens have been read; a layer with a window keeps that many."],
+    ["Work of a token", "Multiply-adds of attention for the N-th token, which sees itself too, without projections (docs/relations.md)."],
   ],
   shown: (report) => comparedModels(report).some((model) => growthOf(model).length),
   keys: () => [],
@@ -126,7 +126,7 @@ const kGrowth = {
     const ends = ({name, points}) => `${name} ${formatValue(points[0].value, unit)} at ${points[0].tokens}${points.length > 1 ? `, ${formatValue(points.at(-1).value, unit)} at ${points.at(-1).tokens}` : ""}`;
     return {
       traces: lines.map(({name, color, dash, points}) => ({
-        type: "scatter", mode: "lines+markers", name, x: points.map(({tokens}) => tokens), y: points.map(({value}) => value), line: {color, dash}, marker: {color, size: 6},
+        type: "scatter", mode: "lines+markers", name: plotText(name), x: points.map(({tokens}) => tokens), y: points.map(({value}) => value), line: {color, dash}, marker: {color, size: 6},
         error_y: {type: "data", symmetric: false, array: reach(points, "high", 1), arrayminus: reach(points, "low", -1), color, thickness: 1.2, width: 3},
         text: points.map((point) => `${plotText(name)}<br>${point.tokens} tokens<br>${formatValue(point.value, unit)}`), hovertemplate: "%{text}<extra></extra>",
       })),
@@ -156,8 +156,9 @@ const kComparePage = {
   subtitle: (report) => comparedModels(report).map(({name}) => name).join(" · "),
   summary(report) {
     const models = comparedModels(report);
+    // Of other numbers of tokens they cannot be compared.
     const known = models.filter(({perplexity}) => Number.isFinite(perplexity));
-    const perplexity = known.length ? [`Perplexity: ${known.map((model) => `${model.name} ${formatNumber(model.perplexity)}`).join(", ")}.`] : [];
+    const perplexity = known.length && distinct(models.map(({tokens}) => tokens)).length === 1 ? [`Perplexity: ${known.map((model) => `${model.name} ${formatNumber(model.perplexity)}`).join(", ")}.`] : [];
     return [...perplexity, ...["loss_nats", "needle_accuracy", "choice_accuracy", "last_word_accuracy", "negative_mass"].filter((key) => comparedKeys(report).includes(key)).map((key) =>
       `${measureOf(key).name}: ${models.map(({name, measures}) => `${name} ${measures[key] ? formatValue(measures[key].mean, measureOf(key).unit) : "–"}`).join(", ")}.`)];
   },

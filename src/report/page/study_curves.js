@@ -154,7 +154,7 @@ const kStudyRanks = {
       .map((line) => ({...line, shown: line.all.filter(({rank}) => rank === null || rank >= Number(state.least))})).filter(({shown}) => shown.length > 0);
     if (!lines.some(({key}) => key === "rank_of_a2")) return {missing: `no losses by rank of A2 for ${state.member ?? "any member"} in ${state.group ?? "these runs"}.`};
     // fixed_diff's own rows, as near to the mean map as they come: one point a map, at their number.
-    const rows = lines.filter(({fixed}) => fixed).map((line) => ({...line, ...overSeeds(of(line.member), (run) => run.curves?.[line.key.replace("rank", "rows")] - run.curves?.loss_nats)})).filter(({seeds}) => seeds);
+    const rows = lines.filter(({fixed}) => fixed).map((line) => ({...line, ...overSeeds(of(line.member), (run) => run.curves?.[line.key.replace("rank", "rows")] - run.curves?.loss_nats)})).filter(({seeds}) => seeds && lines.some(({shown}) => shown.some(({rank}) => rank === kFixedRows)));
     const ranks = distinct(lines.flatMap(({shown}) => shown.map(({rank}) => rank))).sort((a, b) => (a ?? Infinity) - (b ?? Infinity));
     const at = ranks.filter((rank) => rank !== null && rank <= 5).at(-1) ?? ranks[0];
     const cost = (name) => lines.filter((line) => line.name === name).flatMap(({fixed, shown}) => shown.filter(({rank}) => rank === at).map((point) => `${formatNumber(point.mean)} (${fixed ? kOneForAll : kTextsOwn})`)).join(" and ");

@@ -95,37 +95,36 @@ const kTermLines = {
     {name: "λ = 0", dash: "solid", of: (run) => run.layers?.gain_nats}, {name: "random change as large", dash: "dash", of: (run) => run.layers?.random_gain_nats}]},
   "needles without it": {unit: "share", axis: "Needles found", lines: [
     {name: "λ = 0", dash: "solid", of: (run) => needleOf(run)?.accuracy_without_noise},
-    {name: "as trained", dash: "dot", of: (run) => listOf(needleOf(run)?.accuracy_without_noise).map((value) => (Number.isFinite(value) ? needleOf(run).accuracy : null))}]},
+    {name: "as trained", dash: "dot", of: (run) => listOf(needleOf(run)?.accuracy_without_noise).map((value) => (Number.isFinite(value) ? needleOf(run).accuracy_with_noise : null))}]},
 };
-const hasTerm = (show) => (run) => listOf(kTermLines[show].lines[0].of(run)).some(Number.isFinite);
+const hasTerm = (show) => (run) => kTermLines[show].lines.every(({of}) => listOf(of(run)).some(Number.isFinite));
+// What can be shown, of which group.
+const termChoices = (report) => Object.keys(kTermLines).flatMap((show) => distinct(studyRuns(report).filter(hasTerm(show)).map(groupOf)).map((group) => ({show, group, value: `${show} (${group})`})));
 
 const kStudyTerms = {
   id: "terms",
   title: "The noise term, layer by layer",
-  about: "λ beside the λ that would take the most off A1; and what becomes of the loss and of the needles with λ = 0 in one layer alone. A random change of the layer's outputs, as large in every row as λ = 0 makes it, is the measure of such a rise: one that is no larger shows that the layer was disturbed, not that its noise term was of use.",
+  about: "λ beside the λ that would take the most off A1; and what becomes of the loss and of the needles with λ = 0 in one layer alone. A random change of the layer's outputs, as large in every row as λ = 0 makes it, is the measure of a rise of the loss: one that is no larger shows that the layer was disturbed, not that its noise term was of use. Needles have no such control here.",
   terms: [
-    ["Projection", "λ* = ⟨A1, A2⟩/⟨A2, A2⟩ over the entries that are no induction targets, mean over heads: A1 − λ*·A2 has the least norm (docs/analyses/lambda-optimum.md). It describes the maps; whether taking off more would be better, it does not say."],
+    ["Projection", "λ* = ⟨A1, A2⟩/⟨A2, A2⟩ over the entries that are no induction targets, mean over heads, or of all heads of a layer that share a λ: A1 − λ*·A2 has the least norm (docs/analyses/lambda-optimum.md). It describes the maps; whether taking off more would be better, it does not say."],
     ["λ = 0 in one layer", "The head norm is kept. The other layers were trained beside this noise term (docs/analyses/layer-gain.md)."],
   ],
   claims: [11, 12],
-  shown: (report) => studyRuns(report).some((run) => Object.keys(kTermLines).some((show) => hasTerm(show)(run) && kTermLines[show].lines[1].of(run)?.some(Number.isFinite))),
+  shown: (report) => termChoices(report).length > 0,
   keys: () => [],
   controls: (report) => [
-    {id: "show", label: "Show", options: Object.keys(kTermLines).filter((show) => studyRuns(report).some(hasTerm(show))).map((value) => ({value, text: value}))},
-    groupControl(report, (run) => Object.keys(kTermLines).some((show) => hasTerm(show)(run))),
+    {id: "show", label: "Show", options: termChoices(report).map(({value}) => ({value, text: value}))},
     {id: "member", label: "Member", options: [...memberOptions(report, (run) => Object.keys(kTermLines).some((show) => hasTerm(show)(run))), {value: "", text: "all members"}]}],
   draw(report, state, width) {
-    const {unit, axis, lines: kinds} = kTermLines[state.show];
-    // Needles are asked in one group of runs, losses measured in another: the group that has the figure stands in.
-    const has = (run) => hasTerm(state.show)(run);
-    const group = runsOf(report, state.group).some(has) ? state.group : groupOf(studyRuns(report).find(has));
-    const runs = runsOf(report, group);
+    const {show, group} = termChoices(report).find(({value}) => value === state.show) ?? termChoices(report)[0];
+    const {unit, axis, lines: kinds} = kTermLines[show];
+    const runs = runsOf(report, group).filter(hasTerm(show));
     const lines = membersOf(runs).filter((name) => !state.member || name === state.member).flatMap((member) => {
       const own = runs.filter((run) => run.member === member);
-      const layers = Math.max(0, ...own.map((run) => listOf(kinds[0].of(run)).length));
+      const layers = Math.max(...own.map((run) => listOf(kinds[0].of(run)).length));
       return kinds.map(({name, dash, of}) => ({member, kind: name, name: `${member}, ${name}`, color: memberStyle(report, member).color, dash, points: indices(layers).map((layer) => overSeeds(own, (run) => listOf(of(run))[layer]))}));
-    }).filter(({points}) => points.some(({seeds}) => seeds));
-    if (!lines.length) return {missing: `these runs have no ${state.show} by layer${state.member ? ` of ${state.member}` : ""}.`};
+    });
+    if (!lines.length) return {missing: `${group} has no ${show} of ${state.member}.`};
     return {
       traces: layerLines(lines.map(({member: _, kind, ...line}) => line), unit),
       layout: {showlegend: true, xaxis: layersAxis(Math.max(...lines.map(({points}) => points.length))), yaxis: {title: {text: axis}, rangemode: "tozero", ...(unit === "share" ? {tickformat: ".0%"} : {})}},

@@ -52,7 +52,7 @@ class Sums : public attention::Observer {
   }
 };
 
-TEST(MeasureBeside, IsWhatTheMapsSay) {
+TEST(MeasureUnclaimed, IsWhatTheMapsSay) {
   for (const char* attention : {"softmax", "lowrank_diff"}) {
     SCOPED_TRACE(attention);
     const bool noise = std::string(attention) != "softmax";
@@ -67,8 +67,8 @@ TEST(MeasureBeside, IsWhatTheMapsSay) {
     // No token comes twice, so that there is no induction target.
     for (int32_t id = 10; id < 50; ++id) in.texts.resize(1), in.texts[0].push_back(id);
     Measures measures;
-    const LayerLambdas layers = measure_beside(measures, nullptr, in);
-    EXPECT_FALSE(measures.contains("loss_key_mass"));
+    const LayerLambdas layers = measure_unclaimed(measures, nullptr, in);
+    EXPECT_FALSE(measures["loss_key_mass"].value);
     Sums sums;
     const attention::Taps taps{{&sums}, {}};
     const auto logits = test::logits_of(in.model, in.texts[0], &taps);
@@ -108,8 +108,38 @@ TEST(MeasureBeside, IsWhatTheMapsSay) {
   }
 }
 
+// A λ that the heads of a layer share has one projection: that of all of them together, not their mean.
+TEST(MeasureUnclaimed, ALambdaOfTheLayerIsProjectedForAllItsHeads) {
+  model::Trainable trainable(test::family_config("diff_v1"), DType::f32, 1);
+  test::stir(trainable);
+  const test::TemporaryFolder folder;
+  test::write_folder(folder / "m", trainable);
+  MeasureInputs in;
+  in.model = model::load(folder / "m", DType::f32);
+  in.context = 40;
+  in.keys.windows = 1;
+  in.texts.emplace_back();
+  for (int32_t id = 0; id < 40; ++id) in.texts[0].push_back(id);
+  Measures measures;
+  const LayerLambdas layers = measure_unclaimed(measures, nullptr, in);
+  Sums sums;
+  const attention::Taps taps{{&sums}, {}};
+  test::logits_of(in.model, in.texts[0], &taps);
+  const size_t heads = sums.both.size() / 2;
+  for (size_t layer = 0; layer < 2; ++layer) {
+    double both = 0, noise = 0, mean = 0;
+    for (size_t h = layer * heads; h < (layer + 1) * heads; ++h) {
+      both += sums.both[h];
+      noise += sums.noise[h];
+      mean += sums.both[h] / sums.noise[h] / static_cast<double>(heads);
+    }
+    EXPECT_NEAR(*layers.projected[layer], both / noise, 1e-9);
+    EXPECT_GT(std::abs(mean - both / noise), 1e-6) << "a mean over heads is another number";
+  }
+}
+
 // Mass on the two of 41 columns that the loss of a window of 42 tokens depends on most.
-TEST(MeasureBeside, KeysThatTheLossDependsOn) {
+TEST(MeasureUnclaimed, KeysThatTheLossDependsOn) {
   model::Trainable trainable(test::family_config("diff_v2"), DType::f32, 1);
   test::stir(trainable);
   const test::TemporaryFolder folder;
@@ -121,7 +151,7 @@ TEST(MeasureBeside, KeysThatTheLossDependsOn) {
   in.texts.emplace_back();
   for (int32_t i = 0; i < 42; ++i) in.texts[0].push_back(7 * i % 50);
   Measures measures;
-  measure_beside(measures, &trainable, in);
+  measure_unclaimed(measures, &trainable, in);
   Sums sums;
   sums.columns = analysis::loss_columns(trainable, in.texts[0]);
   ASSERT_EQ(sums.columns.size(), 2u);

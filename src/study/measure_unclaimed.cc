@@ -12,34 +12,34 @@
 namespace unchain::study {
 namespace {
 
-LayerLambdas measure_lambda(Measures& measures, const MeasureInputs& in, model::Context& context) {
+LayerLambdas measure_lambda(Measures& measures, const MeasureInputs& in) {
+  const size_t count = in.model->layers.size();
+  LayerLambdas layers{std::vector<std::optional<double>>(count), std::vector<std::optional<double>>(count)};
+  for (const char* name : {"lambda_used", "lambda_projected", "terms_cosine"}) measures[name];
+  if (!has_noise(*in.model)) return layers;
   analysis::LambdaOptimum optimum;
-  const attention::Taps taps{{&optimum}, {}};
-  for (const Ids& ids : all_windows(in, room(in), in.keys.windows)) {
-    optimum.begin_window(ids);
-    context.truncate(0);
-    context.extend(ids, 1, &taps);
-  }
-  LayerLambdas layers;
-  layers.used.resize(in.model->layers.size());
-  layers.projected.resize(in.model->layers.size());
+  observe(in, all_windows(in, room(in), in.keys.windows), optimum, [&](const Ids& ids) { optimum.begin_window(ids); });
   std::vector<double> used, projected, cosines;
   for (const analysis::LayerLambda& layer : optimum.results()) {
-    std::vector<double> of_layer, projected_of_layer;
-    for (const analysis::LambdaProjection& head : layer.heads) {
-      of_layer.push_back(head.lambda);
-      if (head.optimum) projected_of_layer.push_back(*head.optimum);
-      if (head.cosine) cosines.push_back(*head.cosine);
-    }
     const auto at = static_cast<size_t>(layer.layer);
+    // A λ that the heads of a layer share has one projection, of all of them together.
+    using enum attention::LambdaRule;
+    const attention::LambdaRule rule = in.model->layers[at].attention.family.lambda;
+    const bool own = rule == head || rule == token;
+    std::vector<double> of_layer, projected_of_layer;
+    for (const analysis::LambdaProjection& each : own ? layer.heads : std::vector{layer.all}) {
+      of_layer.push_back(each.lambda);
+      if (each.optimum) projected_of_layer.push_back(*each.optimum);
+      if (each.cosine) cosines.push_back(*each.cosine);
+    }
     layers.used[at] = mean_of(of_layer);
     layers.projected[at] = mean_of(projected_of_layer);
     used.insert(used.end(), of_layer.begin(), of_layer.end());
     projected.insert(projected.end(), projected_of_layer.begin(), projected_of_layer.end());
   }
-  measures["lambda_used"] = {mean_of(used), {}};
-  measures["lambda_projected"] = {mean_of(projected), {}};
-  measures["terms_cosine"] = {mean_of(cosines), {}};
+  measures["lambda_used"].value = mean_of(used);
+  measures["lambda_projected"].value = mean_of(projected);
+  measures["terms_cosine"].value = mean_of(cosines);
   return layers;
 }
 
@@ -65,26 +65,23 @@ void measure_loss_keys(Measures& measures, model::Trainable& trainable, const Me
   const int64_t count = room(in), most = in.keys.windows;
   std::vector<double> windows;
   for (const Ids& ids : all_windows(in, count, most)) {
-    analysis::KeyMass mass(analysis::column_keys(analysis::loss_columns(trainable, ids)));
+    analysis::KeyMass mass(analysis::column_keys(analysis::loss_columns(trainable, ids)), false);
     const attention::Taps taps{{&mass}, {}};
     context.truncate(0);
     context.extend(ids, 1, &taps);
-    std::vector<double> heads;
-    for (const analysis::LayerKeyMass& layer : mass.results())
-      for (const analysis::HeadKeyMass& head : layer.heads)
-        if (head.share) heads.push_back(*head.share);
-    // A window of fewer than 20 tokens has no column among its top 5 %.
-    if (const auto share = mean_of(heads)) windows.push_back(*share);
+    // A window of fewer than 21 tokens, 20 of which are predicted, has no column among its top 5 %.
+    if (const auto share = mean_over_heads(mass.results(), &analysis::HeadKeyMass::share)) windows.push_back(*share);
   }
   measures["loss_key_mass"] = {mean_of(windows), {}};
 }
 
 }  // namespace
 
-LayerLambdas measure_beside(Measures& measures, model::Trainable* trainable, const MeasureInputs& in) {
+LayerLambdas measure_unclaimed(Measures& measures, model::Trainable* trainable, const MeasureInputs& in) {
+  LayerLambdas layers = measure_lambda(measures, in);
   model::Context context(in.model, in.context);
-  LayerLambdas layers = measure_lambda(measures, in, context);
   measure_outliers(measures, in, context);
+  measures["loss_key_mass"];  // without a value where there are no gradients
   if (trainable) measure_loss_keys(measures, *trainable, in, context);
   return layers;
 }
