@@ -5,24 +5,65 @@
 
 #include <array>
 #include <cstdio>
-#include <cstdlib>
 #include <fstream>
+#include <map>
+#include <stdexcept>
 
+#include "report/devtools.h"
 #include "report/page.h"
+#include "support/temporary_folder.h"
 
 namespace unchain::report {
 namespace {
 
-constexpr const char* kProbe = R"js(
-const frame = document.querySelector("iframe");
+constexpr const char* kProbe = R"js((async () => {
+const win = window, doc = document;
 const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+// Waits for a condition, as long as a machine that does much else may need.
+async function until(holds) {
+  for (let i = 0; i < 6000; ++i) {
+    const value = await holds();
+    if (value) return value;
+    await pause(20);
+  }
+  throw new Error(`never: ${holds}`);
+}
+// Until all drawings that have begun are done and every opened table is there.
+let drawing = 0;
+function watchDrawing() {
+  const react = win.Plotly?.react;
+  if (!react) return;
+  win.Plotly.react = async (...all) => {
+    ++drawing;
+    try { return await react(...all); } finally { --drawing; }
+  };
+}
+async function quiet() {
+  await pause(0);
+  const filled = () => [...doc.querySelectorAll("details.behind[open]")].every((table) => table.hidden || table.querySelector("table"));
+  await until(() => drawing === 0 && filled());
+}
+// What only the browser can do: methods of its protocol.
+const replies = new Map();
+let asked = 0;
+win.unchainReply = (id, value, error) => {
+  const {resolve, reject} = replies.get(id);
+  replies.delete(id);
+  if (error) reject(new Error(JSON.stringify(error))); else resolve(value);
+};
+const browser = (method, params) => new Promise((resolve, reject) => {
+  const id = ++asked;
+  replies.set(id, {resolve, reject});
+  win.unchainAsk(JSON.stringify({id, method, params}));
+});
+const mouse = (type, x, y, more = {}) => browser("Input.dispatchMouseEvent", {type, x, y, ...more});
 function nameOf(e) {
   return (e.getAttribute("aria-label") || [...(e.labels ?? [])].map((l) => l.textContent).join() || e.textContent).trim();
 }
 function isVisible(e) {
   return e.checkVisibility();
 }
-function look(win, doc) {
+function look() {
   const root = doc.documentElement;
   const sections = [...doc.querySelectorAll("section.picture")];
   const pictures = {}, missing = {}, tables = {};
@@ -51,33 +92,13 @@ function look(win, doc) {
     requests: win.performance.getEntriesByType("resource").map((r) => r.name), text: doc.body.innerText, foreign: doc.querySelectorAll("img, iframe, b > b, .plot a").length,
   };
 }
-// Time here is virtual and runs ahead of what other threads unpack on a busy machine: wait long, it costs nothing.
-async function report() {
-  const win = frame.contentWindow;
-  for (let i = 0; i < 6000 && frame.contentDocument?.documentElement?.dataset?.ready !== "yes"; ++i) await pause(50);
-  const doc = frame.contentDocument;
-  const extra = {};
-  await (async () => { ACTIONS })();
-  await pause(300);
-  return {...look(win, doc), extra};
-}
-report().catch((e) => ({failed: String(e)})).then((value) => {
-  document.body.append(Object.assign(document.createElement("pre"), {id: "probe", textContent: encodeURIComponent(JSON.stringify(value))}));
-});
-)js";
-
-std::string from_percents(const std::string& text) {
-  std::string out;
-  for (size_t i = 0; i < text.size(); ++i) {
-    if (text[i] == '%' && i + 2 < text.size()) {
-      out += static_cast<char>(std::stoi(text.substr(i + 1, 2), nullptr, 16));
-      i += 2;
-    } else {
-      out += text[i];
-    }
-  }
-  return out;
-}
+await until(() => doc.documentElement?.dataset.ready === "yes");
+watchDrawing();
+const extra = {};
+await (async () => { ACTIONS })();
+await quiet();
+return JSON.stringify({...look(), extra});
+})())js";
 
 std::string output_of(const std::string& command) {
   std::string out;
@@ -87,6 +108,19 @@ std::string output_of(const std::string& command) {
   while (const size_t n = fread(buffer.data(), 1, buffer.size(), pipe)) out.append(buffer.data(), n);
   pclose(pipe);
   return out;
+}
+
+TEST(DevToolsTest, ABrowserThatEndsIsAnErrorThatSaysWhy) {
+  const test::TemporaryFolder folder;
+  std::ofstream(folder / "browser") << "#!/bin/sh\necho no display >&2\n";
+  std::filesystem::permissions(folder / "browser", std::filesystem::perms::owner_all);
+  DevTools browser((folder / "browser").string(), folder.path());
+  try {
+    while (true) browser.call("Browser.getVersion");
+  } catch (const std::runtime_error& error) {
+    EXPECT_NE(std::string(error.what()).find("Browser.getVersion: "), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("no display"), std::string::npos) << error.what();
+  }
 }
 
 }  // namespace
@@ -105,26 +139,36 @@ std::filesystem::path find_test_plotly() {
 }
 
 nlohmann::json look_at(const std::filesystem::path& html, int width, const std::string& actions) {
-  const auto folder = html.parent_path();
+  using Json = nlohmann::json;
+  DevTools browser(find_chromium(), html.parent_path());
+  browser.call("Browser.setDownloadBehavior", {{"behavior", "deny"}});
+  const Json page = browser.call("Target.createTarget", {{"url", "about:blank"}});
+  const Json attached = browser.call("Target.attachToTarget", {{"targetId", page.at("targetId")}, {"flatten", true}});
+  browser.session = attached.at("sessionId");
+  browser.call("Emulation.setDeviceMetricsOverride",
+               {{"width", width}, {"height", 900}, {"deviceScaleFactor", 1}, {"mobile", false}});
+  // What the page asks of the browser, by the number of our message: its own number, to be answered under.
+  std::map<int, int> asked;
+  browser.on_other = [&](const Json& message) {
+    if (message.value("method", "") == "Runtime.bindingCalled") {
+      const Json wish = Json::parse(message["params"]["payload"].get<std::string>());
+      asked[browser.send(wish["method"], wish["params"])] = wish["id"];
+    } else if (const auto found = asked.find(message.value("id", 0)); found != asked.end()) {
+      const std::string answer = message.value("result", Json()).dump(), error = message.value("error", Json()).dump();
+      const std::string expression = fmt::format("unchainReply({}, {}, {})", found->second, answer, error);
+      browser.send("Runtime.evaluate", {{"expression", expression}});
+      asked.erase(found);
+    }
+  };
+  browser.call("Runtime.enable");
+  browser.call("Runtime.addBinding", {{"name", "unchainAsk"}});
+  browser.call("Page.navigate", {{"url", "file://" + html.string()}});
   std::string probe = kProbe;
   probe.replace(probe.find("ACTIONS"), 7, actions);
-  const auto frame = folder / (html.stem().string() + fmt::format(".frame-{}.html", width));
-  std::ofstream(frame) << "<!doctype html><body><iframe src=\"" << html.filename().string()
-                       << "\" style=\"border:0;width:" << width << "px;height:900px\"></iframe><script>" << probe
-                       << "</script>";
-  const std::string command = fmt::format(
-      "timeout 120 {} --headless=new --no-sandbox --disable-gpu --hide-scrollbars --allow-file-access-from-files "
-      "--window-size=1600,1000 "
-      "--user-data-dir='{}' --virtual-time-budget=400000 --dump-dom 'file://{}' 2>/dev/null",
-      find_chromium(), (folder / "profile").string(), frame.string());
-  const std::string dom = output_of(command), open = "<pre id=\"probe\">";
-  const size_t start = dom.find(open);
-  if (start == dom.npos) {
-    ADD_FAILURE() << "no report from: " << command << "\n" << dom.substr(0, 2000);
-    return nlohmann::json::object();
-  }
-  const size_t from = start + open.size();
-  return nlohmann::json::parse(from_percents(dom.substr(from, dom.find("</pre>", from) - from)));
+  const Json done =
+      browser.call("Runtime.evaluate", {{"expression", probe}, {"awaitPromise", true}, {"returnByValue", true}});
+  if (done.contains("exceptionDetails")) throw std::runtime_error(done["exceptionDetails"].dump());
+  return Json::parse(done.at("result").at("value").get<std::string>());
 }
 
 }  // namespace unchain::report

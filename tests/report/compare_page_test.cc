@@ -61,12 +61,12 @@ TEST_F(SlowPageInBrowser, DrawsAComparison) {
       choose.value = value;
       choose.dispatchEvent(new win.Event("change"));
     }
-    await pause(300);)";
+    await quiet();)";
   const std::string grows = std::string(kOpenAll) + R"(
     const show = doc.getElementById("growth-show");
     show.value = "numbers";
     show.dispatchEvent(new win.Event("change"));
-    await pause(300);)";
+    await quiet();)";
   const json numbers = look_at(write({results, {}}, options_), 1200, grows);
   EXPECT_EQ(numbers["pictures"]["growth"]["traces"][0]["x"], json({8, 16}));
   EXPECT_EQ(numbers["pictures"]["growth"]["traces"][0]["y"], json({612, 1124}));
@@ -119,7 +119,7 @@ TEST_F(SlowPageInBrowser, ShowsTheMapsOfEachModel) {
       choose.value = value;
       choose.dispatchEvent(new win.Event("change"));
     }
-    await pause(300);)";
+    await quiet();)";
   };
   const json seen = look_at(write({compare_results(), extras}, options_), 360, kOpenAll);
   expect_sound(seen, 5, 11);

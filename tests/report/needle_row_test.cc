@@ -104,7 +104,7 @@ constexpr const char* kHands = R"(
     const input = doc.getElementById("row-" + name);
     input.value = value;
     input.dispatchEvent(new win.Event(event));
-    await pause(200);
+    await quiet();
   };
   const told = () => doc.querySelector("#row output").textContent;
   win.download = (name, text) => { extra.csv = text; };
@@ -133,7 +133,7 @@ TEST_F(SlowNeedleRow, TheSliderMovesTheBarsAndTheTable) {
     await set("lambda", 1.2, "input");
     lambda.stepUp();
     lambda.dispatchEvent(new win.Event("input"));
-    await pause(200);
+    await quiet();
     extra.told = told();
     extra.spoken = lambda.getAttribute("aria-valuetext");
     extra.ends = [lambda.min, lambda.max, lambda.step];
@@ -169,7 +169,7 @@ TEST_F(SlowNeedleRow, AnotherHeadBeginsWithItsOwnLambda) {
     extra.head = told();
     await set("lambda", 0.5, "input");
     doc.getElementById("row-own").click();
-    await pause(200);
+    await quiet();
     extra.back = told();
     extra.plotted = doc.querySelector("#row .plot").data.map((t) => ({type: t.type, name: t.name, y: [...t.y]}));
     await set("layer", "1");

@@ -82,6 +82,6 @@ class SlowPageInBrowser : public PageTest {
 };
 
 inline constexpr const char* kOpenAll =
-    "for (const d of doc.querySelectorAll('details')) d.open = true; await pause(300);";
+    "for (const d of doc.querySelectorAll('details')) d.open = true; await quiet();";
 
 }  // namespace unchain::report

@@ -169,7 +169,7 @@ TEST_F(SlowPageInBrowser, ShowsTheChosenMapWithItsSigns) {
       const select = doc.getElementById(id);
       select.value = value;
       select.dispatchEvent(new win.Event("change"));
-      await pause(200);
+      await quiet();
     })");
   expect_sound(seen, 7);
   const json& map = seen["pictures"]["map"]["traces"][0];
@@ -194,7 +194,7 @@ TEST_F(SlowPageInBrowser, ControlsChangeWhatIsShown) {
       const input = doc.getElementById(id);
       input.value = value;
       input.dispatchEvent(new win.Event("change"));
-      await pause(200);
+      await quiet();
     };
     await set("overview-measure", "sink_mass");
     await set("distributions-layer", "1");
@@ -203,7 +203,7 @@ TEST_F(SlowPageInBrowser, ControlsChangeWhatIsShown) {
     await set("map-to", "9");
     doc.getElementById("theme").click();
     doc.getElementById("theme").click();
-    await pause(300);)");
+    await quiet();)");
   expect_sound(seen, 7);
   EXPECT_EQ(seen["data"]["theme"], "dark");
   EXPECT_EQ(seen["pictures"]["overview"]["traces"][0]["z"][1][2],
@@ -282,7 +282,7 @@ TEST_F(SlowPageInBrowser, IntervalsAreShownOnlyWhereThereAreSeveralWindows) {
     extra.measured = sentence();
     choose.value = "permuted_rank_stable";
     choose.dispatchEvent(new win.Event("change"));
-    await pause(300);
+    await quiet();
     extra.permuted = sentence();
     extra.bars = [...doc.querySelectorAll("#layers .yerror")].length;)";
   const auto columns = [](const json& seen, const char* table) { return seen["tables"][table][0].dump(); };
@@ -394,7 +394,7 @@ TEST_F(SlowPageInBrowser, DrawsNeedleResults) {
     const choose = doc.getElementById("accuracy-which");
     choose.value = "first";
     choose.dispatchEvent(new win.Event("change"));
-    await pause(300);)";
+    await quiet();)";
   for (const int width : {360, 1200}) {
     const bool all = width == 360;
     const json seen = look_at(write({results, {}}, options_), width, all ? kOpenAll : first);

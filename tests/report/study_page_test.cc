@@ -82,7 +82,7 @@ TEST_F(SlowPageInBrowser, DrawsAStudy) {
     const choose = doc.getElementById("measures-measure");
     choose.value = "negative_mass";
     choose.dispatchEvent(new win.Event("change"));
-    await pause(300);)";
+    await quiet();)";
   for (const int width : {1200, 360}) {
     const bool unfinished = width == 360;
     if (unfinished) results["settings"]["planned_runs"] = 9;
@@ -288,7 +288,7 @@ TEST_F(SlowPageInBrowser, EveryChoiceOfAStudyIsDrawn) {
       for (const option of select.options) {
         select.value = option.value;
         select.dispatchEvent(new win.Event("change"));
-        await pause(60);
+        await quiet();
         const section = select.closest("section");
         extra.seen[`${select.id}=${option.value}`] = section.querySelector(".sentence").textContent;
       }
@@ -318,16 +318,16 @@ TEST_F(SlowPageInBrowser, ClaimsAndPicturesLeadToEachOther) {
       const choose = doc.getElementById("measures-measure");
       choose.value = name;
       choose.dispatchEvent(new win.Event("change"));
-      await pause(200);
+      await quiet();
       extra.terms[name] = doc.querySelector("#measures details").textContent;
     }
     const choose = doc.getElementById("measures-measure");
     choose.value = "negative_mass";
     choose.dispatchEvent(new win.Event("change"));
-    await pause(200);
+    await quiet();
     doc.querySelector("#claims td a[href='#measures']").click();
     doc.querySelectorAll("#claims .bears a")[1].click();
-    await pause(200);
+    await quiet();
     extra.claim = doc.getElementById("claim-claim").value;
     extra.chosen = choose.value;)");
   const json& extra = seen["extra"];
