@@ -1,80 +1,11 @@
-#include <fmt/format.h>
-#include <gtest/gtest.h>
-
 #include <algorithm>
-#include <sstream>
 #include <string>
 #include <vector>
 
-#include "base/file.h"
-#include "report/page_fixture.h"
+#include "report/study_fixture.h"
 
 namespace unchain::report {
 namespace {
-
-using nlohmann::json;
-
-// A study of two members and two seeds with three claims, one of two parts and one without runs.
-json study_results() {
-  const auto part = [](const char* direction, const json& threshold, const json& mean, const char* verdict) {
-    return json{{"measure", "loss_nats"},
-                {"comparison", "difference"},
-                {"of", "diff_v2"},
-                {"against", "softmax"},
-                {"reference", nullptr},
-                {"track", "language"},
-                {"size", "s"},
-                {"direction", direction},
-                {"threshold", threshold},
-                {"mean", mean},
-                {"low", mean.is_null() ? json() : json(mean.get<double>() - 0.5)},
-                {"high", mean.is_null() ? json() : json(mean.get<double>() + 0.25)},
-                {"floor", mean.is_null() ? json() : json(0.125)},
-                {"detectable", 0.3},
-                {"effect", nullptr},
-                {"seeds", 2},
-                {"verdict", verdict ? json(verdict) : json()},
-                {"note", ""}};
-  };
-  json results = {{"schema", 1},
-                  {"command", "study"},
-                  {"version", "0"},
-                  {"settings", {{"description", "studies/mine.json"}}},
-                  {"claims", json::array()},
-                  {"runs", json::array()}};
-  const auto claim = [&](int id, const json& verdict, const json& parts) {
-    results["claims"].push_back({{"id", id},
-                                 {"source", "seed"},
-                                 {"name", "bold <i>claim</i>"},
-                                 {"statement", "A <b>bold</b> claim."},
-                                 {"verdict", verdict},
-                                 {"note", "Not \"all\"."},
-                                 {"parts", parts}});
-  };
-  claim(1, "supported", {part("below", 0, -1, "supported"), part("inside", {2, 5}, 3, "undecided")});
-  results["claims"][0]["sensitivity"] = {part("inside", {2, 5}, 6, "refuted")};
-  claim(2, "refuted", json::array({part("above", 0, -1, "refuted")}));
-  claim(3, nullptr, json::array({part("above", 0, nullptr, nullptr)}));
-  for (int seed = 0; seed < 2; ++seed) {
-    for (const char* member : {"softmax", "diff_v2"}) {
-      const double loss = 3 + seed + (member[0] == 's' ? 0.5 : 0);
-      results["runs"].push_back(
-          {{"track", "language"},
-           {"size", "s"},
-           {"member", member},
-           {"seed", seed},
-           {"pilot", false},
-           {"parameters", 100},
-           {"perplexity", 20 + loss},
-           {"needle", {{{"asked", 8}, {"right", 4}, {"accuracy", 0.5}, {"low", 0.2}, {"high", 0.8}, {"chance", 0.25}}}},
-           {"measures", {{"loss_nats", {{"value", loss}}}, {"negative_mass", {{"value", 0.1 * seed}}}}},
-           {"curve", {{{"tokens", 100}, {"text_loss_nats", 5}}, {{"tokens", 200}, {"text_loss_nats", loss + 0.1}}}}});
-    }
-  }
-  results["runs"].push_back(
-      {{"track", "language"}, {"size", "s"}, {"member", "sink"}, {"seed", 0}, {"pilot", false}, {"failed", "NaN"}});
-  return results;
-}
 
 TEST_F(SlowPageInBrowser, DrawsAStudy) {
   json results = study_results();
@@ -147,84 +78,6 @@ TEST_F(SlowPageInBrowser, DrawsAStudy) {
     EXPECT_EQ(empty["data"].value("errors", "?"), "") << bad;
     EXPECT_EQ(empty["missing"].size(), 14u) << bad;
   }
-}
-
-// What study_results() lacks: results by layer, rank, λ, depth and step. softmax has no noise term, one run a Hessian.
-json full_results() {
-  json results = study_results();
-  for (json& run : results["runs"]) {
-    if (run.contains("failed")) continue;
-    const double seed = run["seed"], loss = 4 + seed;
-    const bool noise = run["member"] != "softmax";
-    const auto ranks = [&](double rise) {
-      json list = json::array();
-      for (const bool fixed : {false, true})
-        for (const json& rank : {json(0), json(1), json(5), json()})
-          list.push_back({{"fixed", fixed}, {"rank", rank}, {"loss_nats", loss + rise + (fixed ? 0.5 : 0)}});
-      return list;
-    };
-    const json none = json::array({nullptr, nullptr});
-    run["layers"] = {{"gain_nats", noise ? json{0.25 + seed, 0.5} : none},
-                     {"sensitivity_nats", {0.75, 0.125}},
-                     {"a1_rank", {20.0, 3.0 + seed}},
-                     {"a2_rank", noise ? json{4.5 + seed, 8.0} : none}};
-    run["curves"] = {{"loss_nats", loss},
-                     {"rank_of_a1", ranks(noise ? 2 : 4)},
-                     {"rank_of_a2", noise ? ranks(1 + seed) : json::array()}};
-    const auto along = [&](double rise) {
-      return json{{"m", {0.0, 1.0, 2.0}},
-                  {"loss_nats", {loss + rise, loss, loss + 2 * rise}},
-                  {"best_m", 0.75},
-                  {"best_loss_nats", loss - 0.25}};
-    };
-    if (noise) {
-      run["curves"]["lambda"] = along(1);
-      for (const int layer : {0, 1}) {
-        run["curves"]["lambda_by_layer"].push_back(along(0.5));
-        run["curves"]["lambda_by_layer"].back()["layer"] = layer;
-      }
-    }
-    // softmax: one moves, the other cannot be told; diff_v2: flat.
-    run["ending"] = {
-        {"loss_spikes", 0}, {"slope_nats", noise || seed == 0 ? -0.001 : -0.5}, {"error_nats", noise ? 0.001 : 0.125}};
-    for (json& point : run["curve"]) {
-      point["gradient_norm"] = 2.5;
-      point["lambda"] = noise ? json{0.5, 0.25 + seed} : none;
-    }
-    for (const int depth : {0, 1})
-      run["needle"][0]["cells"].push_back(
-          {{"length", 256}, {"depth", depth}, {"right", depth + (noise ? 2 : 1)}, {"asked", 4}});
-    if (!noise || seed != 0) continue;
-    const auto share = [](double mean) { return json{{"mean", mean}, {"error", 0.01}}; };
-    for (const int step : {10, 20})
-      run["hessian"].push_back({{"step", step},
-                                {"negative_share", share(step / 64.0)},
-                                {"negative_weight", share(0.25)},
-                                {"lowest", {{{"value", -2.0}, {"residual", 0}}, {{"value", -1.0}, {"residual", 0}}}},
-                                {"highest", {{{"value", 8.0}, {"residual", 0}}}}});
-  }
-  return results;
-}
-
-// Lines of a CSV without quoted cells.
-std::vector<std::vector<std::string>> read_csv(const std::string& text) {
-  std::vector<std::vector<std::string>> rows;
-  std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line);) {
-    if (line.ends_with('\r')) line.pop_back();
-    rows.emplace_back();
-    std::istringstream cells(line);
-    for (std::string cell; std::getline(cells, cell, ',');) rows.back().push_back(cell);
-  }
-  return rows;
-}
-
-const json& trace(const json& seen, const std::string& picture, const std::string& name) {
-  for (const json& found : seen.at("pictures").at(picture).at("traces"))
-    if (found.value("name", "") == name) return found;
-  ADD_FAILURE() << picture << " has no " << name << ": " << seen["pictures"][picture].dump().substr(0, 2000);
-  static const json none = {{"x", nullptr}, {"y", nullptr}};
-  return none;
 }
 
 TEST_F(SlowPageInBrowser, DrawsWhatAStudyPoolsOverSeeds) {
