@@ -12,26 +12,6 @@
 namespace unchain::report {
 namespace {
 
-// The study with a third member, and with values that tell runs, layers and ranks apart.
-json scattered_results() {
-  json results = full_results();
-  const json runs = results["runs"];
-  for (json run : runs) {
-    if (run["member"] != "diff_v2") continue;
-    run["member"] = "diff_v1";
-    results["runs"].push_back(run);
-  }
-  int count = 0;
-  const auto scatter = [&count](const auto& self, json& value) -> void {
-    if (value.is_number_float()) value = value.get<double>() * (1 + ++count / 1024.0);
-    if (!value.is_structured()) return;
-    for (const auto& [key, inner] : value.items())
-      if (key != "m" && key != "needle" && key != "threshold") self(self, inner);
-  };
-  scatter(scatter, results);
-  return results;
-}
-
 // Takes what is plotted and what "Download CSV" gives, of all pictures at each of their choices.
 constexpr const char* kTakeAll = R"(
   let blob, name;
@@ -321,6 +301,19 @@ class SlowStudyCsv : public SlowPageInBrowser {
       expect_cell(table, r, "side", parts[r]["direction"]);
     }
   }
+  // A picture of one member is of the chosen one, beside softmax.
+  static void expect_chosen_member(const json& shown) {
+    std::string member = shown["choice"];
+    if (member.starts_with("of ")) member = member.substr(3);
+    if (member != "diff_v1" && member != "diff_v2") return;
+    const Table table(shown["csv"]);
+    int own = 0;
+    for (size_t r = 0; r < table.rows.size(); ++r) {
+      own += table.at(r, "member") == member;
+      EXPECT_TRUE(table.at(r, "member") == member || table.at(r, "member") == "softmax") << json(table.rows[r]);
+    }
+    EXPECT_GT(own, 0);
+  }
   static void expect_models(const json& shown) {
     const Table table(shown["csv"]);
     const std::string name = shown["name"];
@@ -369,6 +362,7 @@ TEST_F(SlowStudyCsv, IsWhatIsPlottedAndWhatTheResultsHold) {
       expect_single(shown, results);
     } else {
       expect_pooled(shown, results);
+      expect_chosen_member(shown);
     }
   }
   EXPECT_EQ(pictures.size(), 14u);
