@@ -5,11 +5,14 @@
 #include <numeric>
 
 #include "analysis/analyzer.h"
+#include "analysis/attribution.h"
 #include "analysis/hessian_model.h"
+#include "analysis/key_tokens.h"
 #include "eval/perplexity.h"
 #include "model/context.h"
 #include "model/model_file.h"
 #include "study/measure_windows.h"
+#include "study/statistics.h"
 #include "support/temporary_folder.h"
 #include "support/tiny_model.h"
 
@@ -166,6 +169,73 @@ TEST_F(MeasureTest, TermsAndHeads) {
     ASSERT_EQ(profile.gain.size(), 3u);
     ASSERT_EQ(profile.sensitivity.size(), 3u);
     for (const auto& gain : profile.gain) EXPECT_EQ(gain.has_value(), noise);
+  }
+}
+
+// Where a tokenizer makes the blank before a digit a token of its own, the row that predicts the first digit is the
+// blank's, not the question's last.
+TEST_F(MeasureTest, KeyMassIsThatOfTheRowThatPredictsTheFirstDigit) {
+  for (const char* vocabulary : {"byte_level", "gemma_like"}) {
+    SCOPED_TRACE(vocabulary);
+    test::TinyModel options;
+    options.tokenizer = vocabulary;
+    const MeasureInputs in = inputs(options, {});
+    const auto file = model::ModelFile::open(folder_ / ("model" + std::to_string(models_ - 1)));
+    const auto tokenizer = file.tokenizer();
+    eval::NeedleOptions needle;
+    needle.form = text::NeedleForm::sentence;
+    needle.lengths = {400};
+    needle.depths = {0, 1};
+    needle.needles = 2;
+    needle.samples = 2;
+    const text::Haystack haystack;
+    const auto tasks = eval::plan_needles(*tokenizer, haystack, needle);
+    const eval::NeedleResult result = eval::ask_needles(in.model, *tokenizer, needle.form, tasks);
+    model::Trainable trainable(file, DType::f32);
+    Measures measures;
+    measure_needles(measures, &trainable, in, *tokenizer, needle.form, tasks, result);
+    // Both by hand, for a context that ends with the question and one that ends with the blank.
+    std::vector<double> mass[2], reached[2];
+    for (const eval::NeedleTask& task : tasks) {
+      for (const text::NeedlePrompt& prompt : task.prompts) {
+        const text::TokenSpan number = prompt.numbers[0];
+        const int32_t digit = prompt.ids[static_cast<size_t>(number.begin)];
+        ASSERT_EQ(tokenizer->decode(std::vector{digit}).size(), 1u) << "digits are pieces of their own";
+        const int32_t blank = prompt.ids[static_cast<size_t>(number.begin) - 1];  // of "is 1234."
+        const int32_t is = prompt.ids.back();
+        const std::string end = tokenizer->decode(std::vector{is, blank, digit});
+        ASSERT_TRUE(end.ends_with(" " + tokenizer->decode(std::vector{digit}))) << end;
+        ASSERT_EQ(end.size(), tokenizer->decode(std::vector{is}).size() + 2) << end << ": the blank is a token";
+        std::vector<int32_t> ids = prompt.ids;
+        for (const bool with_blank : {false, true}) {
+          if (with_blank) ids.push_back(blank);
+          analysis::KeyMass last(analysis::span_keys({static_cast<int64_t>(ids.size()) - 1, 1},
+                                                     {number.begin, number.end - number.begin}));
+          const attention::Taps taps{{&last}, {}};
+          model::Context context(in.model, static_cast<int64_t>(ids.size()));
+          context.extend(ids, 1, &taps);
+          std::vector<double> shares;
+          for (const analysis::LayerKeyMass& layer : last.results())
+            for (const analysis::HeadKeyMass& head : layer.heads) shares.push_back(*head.share);
+          mass[with_blank].push_back(*mean_of(shares));
+          double on_number = 0, all = 0;
+          for (const analysis::LayerAttribution& layer : analysis::attribute(trainable, ids, digit)) {
+            for (const std::vector<double>& head : layer.heads) {
+              for (size_t j = 0; j < head.size(); ++j) {
+                all += std::abs(head[j]);
+                if (number.begin <= static_cast<int64_t>(j) && static_cast<int64_t>(j) < number.end)
+                  on_number += std::abs(head[j]);
+              }
+            }
+          }
+          reached[with_blank].push_back(on_number / all);
+        }
+      }
+    }
+    EXPECT_NEAR(*measures["needle_key_mass"].value, *mean_of(mass[1]), 1e-12);
+    EXPECT_NEAR(*measures["attribution_key_share"].value, *mean_of(reached[1]), 1e-12);
+    EXPECT_GT(std::abs(*mean_of(mass[0]) - *mean_of(mass[1])), 1e-5) << "the rows cannot be told apart";
+    EXPECT_GT(std::abs(*mean_of(reached[0]) - *mean_of(reached[1])), 1e-5);
   }
 }
 
