@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "analysis/loaded_family.h"
 #include "analysis/planted_maps.h"
 #include "base/thread.h"
 #include "unchain/error.h"
@@ -155,6 +156,52 @@ TEST(MapAnalyzer, PanelsAndThreadsChangeNothing) {
     }
   }
   set_threads(0);
+}
+
+// lowrank_diff's noise is Σ_m α_tm/Z_tm · e^(s_mj) of R prototypes where rows see keys: a block of rank R.
+TEST(MapAnalyzer, PrototypesMakeABlockOfTheirNumber) {
+  constexpr int64_t kTokens = 64;
+  for (const int64_t rank : {1, 2, 4}) {
+    SCOPED_TRACE(rank);
+    model::Config config = test::family_config("lowrank_diff");
+    config.attention.rank = rank;
+    const test::LoadedFamily family(config, [](const std::string& name, std::span<float> values) {
+      // Prototypes and mixtures that differ, so that all R count.
+      if (!name.ends_with("prototypes") && !name.ends_with("alpha_proj.weight")) return;
+      for (float& x : values) x *= 3;
+    });
+    MapAnalyzer analyzer({});
+    const std::vector<int32_t> ids = test::token_ids(kTokens);
+    model::Context context(family.model, kTokens);
+    const attention::Taps taps{{&analyzer}, {}};
+    analyzer.begin_window(kTokens, ids);
+    context.extend(ids, 1, &taps);
+    analyzer.end_window();
+    const AnalysisResults results = analyzer.results();
+    // An entry is a sum of R positive products, each some 16 roundings: an error of γ of it, so that all singular
+    // values behind the R-th have a Frobenius norm of at most γ‖A2‖ and a share of at most t = √m γ of all m. With that
+    // the entropy is at most that of R equal shares and m of t: ln R + h(t) + t ln m.
+    const double m = kTokens / 4.0, t = std::sqrt(m) * static_cast<double>(rank + 16) * 0x1p-24;
+    const double beyond = std::exp(-t * std::log(t) - (1 - t) * std::log1p(-t) + t * std::log(m));
+    double least = kTokens, most = 0;
+    for (const LayerResults& layer : results.layers) {
+      for (const HeadResults& head : layer.heads) {
+        const auto value = [&](MapKind kind, Measure measure) {
+          return head.measures[static_cast<size_t>(kind)][static_cast<size_t>(measure)]->mean;
+        };
+        const double noise = value(MapKind::noise, Measure::block_rank_entropy);
+        EXPECT_LE(noise, static_cast<double>(rank) * beyond);
+        EXPECT_LE(value(MapKind::noise, Measure::block_rank_r90), static_cast<double>(rank));
+        EXPECT_LE(value(MapKind::noise, Measure::block_rank_r99), static_cast<double>(rank));
+        most = std::max(most, noise);
+        least = std::min(least, value(MapKind::positive, Measure::block_rank_entropy));
+        // As a triangle both are of full rank.
+        EXPECT_GT(value(MapKind::noise, Measure::rank_entropy), noise + 1);
+      }
+    }
+    EXPECT_GT(most, static_cast<double>(rank) - 0.5) << "no head uses its prototypes";
+    EXPECT_GT(least, static_cast<double>(rank)) << "so would any map be";
+  }
 }
 
 TEST(MapAnalyzer, LongWindowsHaveBlockRanksOnly) {

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <numeric>
+
 #include "analysis/fixed_rows.h"
 #include "analysis/small_models.h"
 
@@ -73,6 +76,51 @@ TEST(FunctionalRank, RowsOfFixedDiffAreOnePoint) {
     EXPECT_NEAR(point.nll_nats[0], mean_of(nll_of(model, windows[0], {&editor})), 1e-9);
   }
   expect_error([&] { functional_rank(model, windows, nullptr, options); }, ErrorCode::usage, {"mean map"});
+}
+
+// The noise of lowrank_diff is a map of rank R where rows see it. Prototypes that look at a key each, and these keys in
+// front, where all rows but the first few see them, so that its factors are well posed: then least squares is at its
+// end before its 20 sweeps are, and what remains is the ridge's 1e-6 and the roundings of f32 maps.
+TEST(FunctionalRank, FindsTheRankOfPrototypes) {
+  constexpr int64_t kRank = 4, kRows = 39;
+  model::Config config = family_config("lowrank_diff");
+  config.attention.rank = kRank;
+  const auto model = small_model(config, nullptr, [](model::Parameter& p) {
+    if (!p.name.ends_with("prototypes")) return;
+    for (float& x : p.value) x *= 10;
+  });
+  for (const int head : {0, 5, 7}) {  // of those whose prototypes look at different keys
+    SCOPED_TRACE(head);
+    const std::vector<int32_t> text = small_text(kRows + 1, 1);
+    MeanMaps map(kRows);
+    nll_of(model, text, {}, {&map});
+    const std::vector<double> noise = map.mean(0, head, MapValue::noise);
+    std::vector<double> most(kRows);  // of the rows that see most keys
+    for (size_t i = (kRows + 1) / 2; i < kRows; ++i)
+      for (size_t j = 0; j < kRows; ++j) most[j] = std::max(most[j], noise[i * kRows + j]);
+    std::vector<size_t> order(kRows);
+    std::iota(order.begin(), order.end(), size_t{0});
+    std::ranges::stable_sort(order, [&](size_t a, size_t b) { return most[a] > most[b]; });
+    std::vector<int32_t> window;
+    for (const size_t j : order) window.push_back(text[j]);
+    window.push_back(text.back());
+    FunctionalRankOptions options;
+    options.methods = {RankMethod::fitted};
+    options.divide = {false};
+    options.ranks = {1, 2, 3, 4, 5};
+    options.layers = {0};
+    options.heads = {head};
+    const FunctionalRank result = functional_rank(model, {window}, nullptr, options);
+    ASSERT_EQ(result.points.size(), 6u);
+    for (const FunctionalRankPoint& point : result.points) {
+      const double rise = std::abs(point.nll_nats[0] - result.nll_nats[0]);
+      if (point.rank.value_or(kRows) >= kRank) {
+        EXPECT_LT(rise, kNllTolerance) << "rank " << point.rank.value_or(kRows);
+      } else {
+        EXPECT_GT(rise, 100 * kNllTolerance) << "rank " << *point.rank;
+      }
+    }
+  }
 }
 
 TEST(FunctionalRank, OfASoftmaxModelIsThatOfItsOneMap) {
