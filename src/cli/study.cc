@@ -104,6 +104,14 @@ std::string measured(const ordered_json& part) {
   return fmt::format("{} [{}, {}]", number(part["mean"]), number(part["low"]), number(part["high"]));
 }
 
+// As a reader says it: "not applicable".
+std::string in_words(const ordered_json& verdict) {
+  if (verdict.is_null()) return "not measured";
+  std::string words = verdict;
+  std::ranges::replace(words, '_', ' ');
+  return words;
+}
+
 // A line a claim with the first of its parts; "" if nothing is measured of any.
 std::string show_claims(const ordered_json& results) {
   report::TextTable table;
@@ -115,7 +123,7 @@ std::string show_claims(const ordered_json& results) {
     const ordered_json &part = claim["parts"][0], &verdict = claim["verdict"];
     any = any || !verdict.is_null();
     table.row({claim["id"].dump(), claim["statement"], threshold(part), part["seeds"] == 0 ? "-" : measured(part),
-               verdict.is_null() ? "not measured" : verdict.get<std::string>(), part["seeds"].dump(),
+               in_words(verdict), part["seeds"].dump(),
                part["seeds_needed"].is_null() ? "-" : part["seeds_needed"].dump()});
   }
   return any ? "\n" + table.text() : "";

@@ -1,4 +1,7 @@
 // unchain study: a description in, runs side by side, one table out; stopped and resumed.
+#include <cstdlib>
+#include <map>
+#include <sstream>
 #include <thread>
 
 #include "cli/program_folder.h"
@@ -298,6 +301,62 @@ TEST_F(CliStudy, ClaimsOfGivenModels) {
   expect_failure({"study", "--models", "softmax=" + own("none"), "--text", path("text.txt"), "-o", own("b")}, 3,
                  {"none"});
   expect_failure({"study", "--models", path("llama"), "--text", path("text.txt"), "-o", own("b")}, 2, {"MEMBER=PATH"});
+}
+
+// The lines of the printed table that begin with a claim's number.
+std::map<int, std::string> claim_lines(const std::string& out) {
+  std::map<int, std::string> lines;
+  std::istringstream in(out.substr(out.find("what is claimed")));
+  std::string line;
+  std::getline(in, line);
+  while (std::getline(in, line)) {
+    const int id = std::atoi(line.c_str());
+    if (id > 0) lines[id] = line;
+  }
+  return lines;
+}
+
+// What a softmax lacks is no verdict: claims of members without models are not measured, those of a model that has no
+// second map do not apply. Only what holds by algebra is said of both.
+TEST_F(CliStudy, OfSoftmaxAloneNothingIsDecided) {
+  json description = json::parse(read_file(own_ / "study.json"));
+  description["members"] = {"softmax"};
+  description["seeds"] = {0, 1, 2};
+  write_file(own_ / "study.json", description.dump());
+  const RunResult alone = run_program(command("a"));
+  ASSERT_EQ(alone.status, 0) << alone.err;
+  const std::string soft = path("llama"), three = soft + "," + soft + "," + soft;
+  const RunResult twice =
+      run_program({"study", "--models", "softmax=" + three, "diff=" + three, "--text", path("text.txt"), "--window",
+                   "64", "--windows", "2", "--needle-form", "pair", "--needles", "2", "-o", own("given")});
+  ASSERT_EQ(twice.status, 0) << twice.err;
+  for (const auto& [out, folder] : {std::pair(alone.out, "a"), {twice.out, "given"}}) {
+    SCOPED_TRACE(folder);
+    const auto lines = claim_lines(out);
+    const json claims = json::parse(read_file(own_ / folder / "results.json"))["claims"];
+    ASSERT_EQ(lines.size(), claims.size()) << out;
+    std::map<std::string, int> said;
+    for (const json& claim : claims) {
+      const std::string& line = lines.at(claim["id"]);
+      const json& verdict = claim["verdict"];
+      const std::string words = verdict.is_null()             ? "not measured"
+                                : verdict == "not_applicable" ? "not applicable"
+                                                              : verdict.get<std::string>();
+      EXPECT_NE(line.find("  " + words + "  "), std::string::npos) << words << ": " << line;
+      EXPECT_EQ(line.find('_'), std::string::npos) << line;
+      ++said[words];
+    }
+    EXPECT_EQ(said["supported"], 0) << out;
+    EXPECT_GT(said["identity"], 0);
+    if (folder == std::string("a")) {
+      EXPECT_EQ(said["not measured"] + said["identity"], static_cast<int>(claims.size())) << out;
+    } else {
+      // The noise map's rank, in every layer too, what it has in common over texts, its gain, a fixed one, what it
+      // removes.
+      for (const int id : {1, 2, 3, 12, 18, 20})
+        EXPECT_NE(lines.at(id).find("not applicable"), std::string::npos) << lines.at(id);
+    }
+  }
 }
 
 TEST_F(CliStudy, BadInput) {

@@ -199,6 +199,58 @@ TEST_F(SlowPageInBrowser, ClaimsAndPicturesLeadToEachOther) {
   EXPECT_NE(limits.find("not the text"), std::string::npos) << limits;
 }
 
+// Of softmax alone: what is claimed of a second map does not apply, what is claimed of other members has no runs.
+TEST_F(SlowPageInBrowser, ClaimsThatDoNotApplySaySo) {
+  json results = full_results();
+  std::erase_if(results["runs"].get_ref<json::array_t&>(), [](const json& run) { return run["member"] != "softmax"; });
+  results["claims"].erase(2);
+  for (const size_t claim : {0, 1}) {
+    const json verdict = claim == 0 ? json("not_applicable") : json();
+    results["claims"][claim]["verdict"] = verdict;
+    results["claims"][claim].erase("sensitivity");
+    for (json& part : results["claims"][claim]["parts"]) {
+      part["verdict"] = verdict;
+      for (const char* key : {"mean", "low", "high", "floor", "detectable"}) part[key] = nullptr;
+      part["seeds"] = 0;
+    }
+  }
+  const json seen = look_at(write({results, {}}, options_), 1000, std::string(kOpenAll) + R"(
+    const verdicts = (table) => [...doc.querySelectorAll(`#${table} tbody tr`)].map((row) => [...row.cells].map((cell) => cell.textContent));
+    extra.columns = [...doc.querySelectorAll("#claims thead th")].map((cell) => cell.textContent);
+    extra.rows = verdicts("claims");
+    extra.said = {};
+    for (const id of ["1", "2"]) {
+      const choose = doc.getElementById("claim-claim");
+      choose.value = id;
+      choose.dispatchEvent(new win.Event("change"));
+      await quiet();
+      extra.said[id] = doc.querySelector("#claim .sentence").textContent;
+    }
+    extra.bears = doc.querySelector("#rank-loss .bears").textContent;)");
+  EXPECT_EQ(seen["data"].value("errors", "?"), "");
+  const std::string text = seen["text"];
+  EXPECT_NE(text.find("Of 2 claims: 1 not applicable, 1 not measured."), std::string::npos) << text.substr(0, 800);
+  EXPECT_EQ(text.find("not_applicable"), std::string::npos);
+  const json& extra = seen["extra"];
+  const auto column = [&](const char* name) {
+    return std::find(extra["columns"].begin(), extra["columns"].end(), name) - extra["columns"].begin();
+  };
+  ASSERT_EQ(extra["rows"].size(), 3u);  // claim 1 has two parts
+  for (size_t r = 0; r < 3; ++r) {
+    const char* verdict = r < 2 ? "not applicable" : "not measured";
+    for (const char* name : {"verdict", "verdict of the part"})
+      EXPECT_EQ(extra["rows"][r][static_cast<size_t>(column(name))], verdict) << r << name;
+    EXPECT_EQ(extra["rows"][r][static_cast<size_t>(column("estimate"))], "–");
+  }
+  EXPECT_NE(extra["said"]["1"].get<std::string>().find("We find: not applicable."), std::string::npos) << extra;
+  EXPECT_NE(extra["said"]["2"].get<std::string>().find("We find: not measured."), std::string::npos) << extra;
+  EXPECT_EQ(extra["bears"], "Bears on claim 1 (not applicable).");
+  // No mark stands for what was not measured; pictures of a second map are left out, with the reason.
+  for (const json& x : seen["pictures"]["claims"]["traces"].back()["x"]) EXPECT_TRUE(x.is_null());
+  for (const char* id : {"rank-loss", "lambda", "profile", "hessian"})
+    EXPECT_TRUE(seen["missing"].value(id, "").starts_with("Left out: ")) << id << seen["missing"];
+}
+
 TEST_F(SlowPageInBrowser, RunsThatLackPartsAreNoErrors) {
   const json full = full_results();
   for (const json& odd : {json(), json(1), json("x"), json::object(), json::array({nullptr, 1, json::object()})}) {

@@ -1,5 +1,10 @@
 #include "study/given.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
 #include "study/judge.h"
 #include "study/observe.h"
 #include "support/temporary_folder.h"
@@ -77,6 +82,66 @@ TEST(Given, WhatIsMeasuredIsWhatClaimsAsk) {
     const bool takes_training = claim.claim.id == 11 || claim.claim.id == 23;
     EXPECT_TRUE(!takes_training || claim.verdict == Verdict::missing) << claim.claim.id;
   }
+}
+
+// Windows of 16 tokens of a text in which nothing comes again so soon: no row has a target of induction, no token
+// completes a sequence that was there before. What rests on those is not measured, and nothing is decided by it,
+// however many models there are.
+TEST(Given, WindowsWithoutKeyTokensDecideNothing) {
+  const test::TemporaryFolder folder;
+  test::write_tiny_model(folder / "llama", {});
+  test::TinyModel variant{"gemma3", "gemma_like", false, {}};
+  variant.attention = "lowrank_diff";
+  test::write_tiny_model(folder / "variant", variant);
+  const Claims claims = shipped();
+  GivenOptions options;
+  for (int i = 0; i < 4; ++i) options.text += "qwertyuiopasdfghjklzxcvbnmQWERTYUIOPASDFGHJKLZXCVBNM1234567890\n";
+  options.calibration = options.text;
+  options.window = 16;
+  options.keys = {2, 3, 4};
+  options.needle.form = text::NeedleForm::pair;
+  options.needle.lengths = {96};
+  options.needle.needles = 2;
+  options.needle.samples = 2;
+  const std::string softmax = (folder / "llama").string(), diff = (folder / "variant").string();
+  const auto results =
+      measure_given(parse_given({fmt::format("softmax={0},{0},{0}", softmax), fmt::format("variant={0},{0},{0}", diff),
+                                 fmt::format("diff={0},{0},{0}", diff)},
+                                claims),
+                    options);
+  ASSERT_EQ(results.size(), 18u);
+  const std::set<std::string> without = {"non_key_small_share", "non_key_small_or_negative_share", "ngram_error"};
+  for (const auto& result : results) {
+    if (result["track"] != "language") continue;
+    for (const std::string& name : without) EXPECT_TRUE(result["measures"][name]["value"].is_null()) << name;
+    EXPECT_TRUE(result["measures"]["loss_nats"]["value"].is_number());
+    for (const auto& layer : result["layers"]["sensitivity_nats"]) EXPECT_TRUE(layer.is_null());
+  }
+  const std::set<std::string> members = {"softmax", "diff_v2", "lowrank_diff"};
+  size_t parts = 0;
+  for (const ClaimResult& claim : judge(claims, observe(claims, results))) {
+    SCOPED_TRACE(claim.claim.id);
+    std::vector<PartResult> all = claim.parts;
+    all.insert(all.end(), claim.sensitivity.begin(), claim.sensitivity.end());
+    for (const PartResult& part : all) {
+      if (!without.contains(part.part.measure) && part.part.measure != "gain_task_correlation") continue;
+      // Other members stand beside: of those there are no models.
+      if (!std::ranges::all_of(part.values, [&](const MemberValue& value) { return members.contains(value.member); })) {
+        EXPECT_EQ(part.verdict, Verdict::missing) << part.part.measure;
+        continue;
+      }
+      ++parts;
+      EXPECT_EQ(part.verdict, Verdict::not_applicable) << part.part.measure;
+      EXPECT_FALSE(part.estimate.interval) << part.part.measure;
+    }
+    const bool decided = claim.verdict == Verdict::supported || claim.verdict == Verdict::refuted;
+    const bool lacks = std::ranges::any_of(
+        claim.parts, [](const PartResult& part) { return part.verdict == Verdict::not_applicable; });
+    const bool refuted =
+        std::ranges::any_of(claim.parts, [](const PartResult& part) { return part.verdict == Verdict::refuted; });
+    EXPECT_TRUE(!lacks || !decided || refuted);
+  }
+  EXPECT_GE(parts, 4u);
 }
 
 }  // namespace
