@@ -93,8 +93,10 @@ TEST(Observe, GainsOfLayersBesideTheTwinOfTheSeed) {
   twin.erase("layers");
   twin.erase("measures");
   twin["failed"] = "NaN";
-  EXPECT_TRUE(
-      std::isnan(find(observe(claims, {diff, twin, other}), "diff_v2", "gain_task_correlation")->value.value_or(0)));
+  const Observations beside_failed = observe(claims, {diff, twin, other});
+  const Observation* correlation = find(beside_failed, "diff_v2", "gain_task_correlation");
+  ASSERT_TRUE(correlation);
+  EXPECT_TRUE(std::isnan(correlation->value.value_or(0)));
   // Without a noise term they do not apply.
   ASSERT_TRUE(find(observations, "softmax", "gain_last_third_nats"));
   EXPECT_FALSE(find(observations, "softmax", "gain_last_third_nats")->value);
