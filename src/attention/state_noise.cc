@@ -163,39 +163,34 @@ void backward_head(const Call& call, const StateGradients& gradients, const Head
 
 void prototype_gates(const NoiseRows& take, const NoiseRows& keep, const NoiseRows& scores, double* log_sums,
                      const double* before, const SignedInputs& in, int64_t outputs, int64_t rank) {
-  parallel_for(in.sequences * outputs, [&](int64_t task) {
-    const int64_t sequence = task / outputs, head = task % outputs;
+  // Heads whose numbers lie side by side go together, in whole vectors.
+  constexpr int64_t kNumbers = 16;
+  const bool side_by_side = take.head_stride == rank && keep.head_stride == rank && scores.head_stride == rank;
+  const int64_t most = side_by_side ? std::clamp<int64_t>(kNumbers / rank, 1, outputs) : 1;
+  const int64_t groups = (outputs + most - 1) / most;
+  parallel_for(in.sequences * groups, [&](int64_t task) {
+    const int64_t sequence = task / groups, head = task % groups * most;
+    const int64_t count = std::min(most, outputs - head) * rank;
     // L = largest + log(total), where total ≥ 1 counts in units of e^largest: nothing leaves the range of doubles.
-    std::vector<double> largest(static_cast<size_t>(rank)), total(static_cast<size_t>(rank), 1.0);
-    if (before) std::copy_n(before + task * rank, rank, largest.data());
+    std::vector<double> largest(static_cast<size_t>(count)), total(static_cast<size_t>(count), 1.0);
+    if (before) std::copy_n(before + (sequence * outputs + head) * rank, count, largest.data());
     for (int64_t t = 0; t < in.rows; ++t) {
       const int64_t row = sequence * in.rows + t;
-      const bool anew = begins(in, sequence, t) || (t == 0 && !before);
+      const float* score = scores.at(row, head);
       float *takes = take.at(row, head), *keeps = keep.at(row, head);
-      for (int64_t m = 0; m < rank; ++m) {
-        const double score = static_cast<double>(scores.at(row, head)[m]);
-        double &most = largest[static_cast<size_t>(m)], &sum = total[static_cast<size_t>(m)];
-        if (anew) {
-          most = score;
-          sum = 1;
-          keeps[m] = std::isfinite(score) ? 0.0f : static_cast<float>(score - score);
-          takes[m] = 1;
-          continue;
+      if (begins(in, sequence, t) || (t == 0 && !before)) {
+        for (int64_t i = 0; i < count; ++i) {
+          largest[static_cast<size_t>(i)] = static_cast<double>(score[i]);
+          keeps[i] = std::isfinite(score[i]) ? 0.0f : score[i] - score[i];
+          takes[i] = 1;
         }
-        double own = 1, past = sum;
-        if (score > most) {
-          past *= std::exp(most - score);
-          most = score;
-        } else {
-          own = std::exp(score - most);
-        }
-        sum = past + own;
-        keeps[m] = static_cast<float>(past / sum);
-        takes[m] = static_cast<float>(own / sum);
+        std::fill(total.begin(), total.end(), 1.0);
+      } else {
+        simd::running_softmax(takes, keeps, largest.data(), total.data(), score, largest.size());
       }
-      for (int64_t m = 0; log_sums && m < rank; ++m) {
-        const auto i = static_cast<size_t>(m);
-        log_sums[(row * outputs + head) * rank + m] = largest[i] + std::log(total[i]);
+      for (int64_t i = 0; log_sums && i < count; ++i) {
+        const auto m = static_cast<size_t>(i);
+        log_sums[(row * outputs + head) * rank + i] = largest[m] + std::log(total[m]);
       }
     }
   });

@@ -5,10 +5,10 @@
 
 #include "base/check.h"
 #include "base/thread.h"
-#include "ops/gemm.h"
 #include "ops/rms_norm.h"
 #include "ops/rows.h"
 #include "simd/kernels.h"
+#include "simd/state_chunk.h"
 
 namespace unchain::model {
 namespace {
@@ -132,16 +132,28 @@ void member_lambda(const Matrix& lambda, const Matrix& before_gain, const Matrix
 
 void member_scores(const Matrix& scores, const Matrix& content, const Member& member) {
   const int64_t rank = member.family.state_rank(), d = member.shape.head_dim, outputs = member.shape.outputs();
-  const Matrix prototypes(const_cast<float*>(member.weights.prototypes), outputs * rank, d);
-  const auto& pairs = member.shape.layout.outputs;
-  for (int64_t first = 0, end = 0; first < outputs; first = end) {
-    const int head = pairs[static_cast<size_t>(first)].k1;
-    for (end = first; end < outputs && pairs[static_cast<size_t>(end)].k1 == head;) ++end;
-    ops::gemm(scores.col_range(first * rank, (end - first) * rank), content.col_range(head * d, d),
-              prototypes.row_range(first * rank, (end - first) * rank), ops::Transpose::yes);
+  constexpr auto kVector = static_cast<int64_t>(simd::kPrototypes);
+  const int64_t padded = (rank + kVector - 1) / kVector * kVector;
+  // Prototypes as columns, head by head.
+  std::vector<float> columns(static_cast<size_t>(outputs * d * padded), 0.0f);
+  for (int64_t row = 0; row < outputs * rank; ++row) {
+    float* column = columns.data() + row / rank * d * padded + row % rank;
+    for (int64_t e = 0; e < d; ++e) column[e * padded] = member.weights.prototypes[row * d + e];
   }
-  for (int64_t t = 0; t < scores.rows; ++t)
-    simd::scale(scores.f32(t), member.kernel.scale, static_cast<size_t>(scores.cols));
+  // A few rows at a time for all heads, which lie side by side in them: memory is read in order.
+  constexpr int64_t kRows = 8;
+  parallel_ranges((scores.rows + kRows - 1) / kRows, 8, [&](int64_t begin, int64_t end) {
+    for (int64_t first = begin * kRows; first < std::min(end * kRows, scores.rows); first += kRows) {
+      const auto n = static_cast<size_t>(std::min(kRows, scores.rows - first));
+      for (int64_t o = 0; o < outputs; ++o) {
+        const int64_t head = member.shape.layout.outputs[static_cast<size_t>(o)].k1;
+        simd::prototype_scores(scores.f32(first) + o * rank, static_cast<size_t>(scores.stride),
+                               content.f32(first) + head * d, static_cast<size_t>(content.stride),
+                               columns.data() + o * d * padded, static_cast<size_t>(padded), static_cast<size_t>(d),
+                               member.kernel.scale, n, static_cast<size_t>(rank));
+      }
+    }
+  });
 }
 
 void member_shares(const Matrix& alpha, const Matrix& x, const Member& member) {

@@ -1,11 +1,26 @@
-// The vector kernels of noise that is a state (attention/state_noise.h): within a chunk of tokens, r normalised running
-// means add up to one small map. w_m(i, j) is the weight that mean m gives token j at token i of the chunk:
+// The vector kernels of noise that is a state (attention/state_noise.h): scores and gates of its means, and chunks.
+// Within a chunk of tokens, r normalised running means add up to one small map. w_m(i, j) is the weight that mean m
+// gives token j at token i of the chunk:
 //   w_m(i, i) = take_im,   w_m(i, j) = keep_im · w_m(i − 1, j);   c_m(i) = Π_{l ≤ i} keep_lm, what is left of the past.
 #pragma once
 
 #include <cstddef>
 
 namespace unchain::simd {
+
+// Prototypes in one vector of prototype_scores().
+inline constexpr size_t kPrototypes = 4;
+
+// scores[i·score_stride + m] = scale · Σ_e x[i·x_stride + e]·p[e·padded + m] for i < n, m < rank: p [width, padded]
+// holds the prototypes as columns, `padded` is rank rounded up to a multiple of kPrototypes. Each sum is taken in the
+// order of e, by fused multiply-adds where there are any, so that a token's scores do not depend on those beside it.
+void prototype_scores(float* scores, size_t score_stride, const float* x, size_t x_stride, const float* p,
+                      size_t padded, size_t width, float scale, size_t n, size_t rank);
+
+// The next score of each of n running sums of exponentials, L = log Σ e^score = largest + log(total), in double:
+//   L_i ← logaddexp(L_i, s_i),   take_i = e^(s_i − L_i),   keep_i = e^(L_i before − L_i)
+// take may be score. The exponentials have a relative error below 2⁻⁵², and are 0 below e^−708; a NaN stays one.
+void running_softmax(float* take, float* keep, double* largest, double* total, const float* score, size_t n);
 
 // Tokens of a chunk. 32 keep a row of the map in two to eight registers; the map's work grows with it, the number of
 // small products falls.
