@@ -54,6 +54,15 @@ struct Lane {
   float* means(float* data) const { return data + kTokens * width; }
 };
 
+// Asks for rows that are needed soon: heads lie 1 to 2 KB apart, on which the processor's own prefetching fails.
+void prefetch_rows(const Matrix& x) {
+  const int64_t bytes = info(x.type).bytes;
+  for (int64_t t = 0; t < x.rows; ++t) {
+    const char* row = static_cast<const char*>(x.data) + t * x.stride * bytes;
+    for (int64_t i = 0; i < x.cols * bytes; i += 64) __builtin_prefetch(row + i);
+  }
+}
+
 struct Call {
   const StateNoise& noise;
   const SignedInputs& in;
@@ -97,6 +106,8 @@ void forward_head(const Call& call, const HeadRows& out, float* states, float* s
       std::copy_n(means, call.state_size(),
                   saved + ((sequence * call.chunks() + chunk) * outputs + head) * call.state_size());
     }
+    prefetch_rows(call.in.v.rows(value_head, sequence * call.in.key_rows + call.in.first_row + first, n));
+    prefetch_rows(out.rows(head, row, n));
     simd::state_chunk(lane.t, static_cast<size_t>(lane.side), call.gates(row, head), static_cast<size_t>(n));
     call.read_values(lane, sequence, value_head, first, n);
     ops::gemm(lane.rows(lane.out), lane.square(lane.t), lane.rows(lane.in), ops::Transpose::no);
