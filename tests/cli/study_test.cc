@@ -227,6 +227,8 @@ TEST_F(CliStudy, DamagedResultsAreMadeAgainAndOthersRefused) {
   for (const auto& [where, value] : {std::pair<const char*, json>{"/measures", nullptr},
                                      {"/measures/loss_nats/value", "low"},
                                      {"/needle/0/accuracy", nullptr},
+                                     {"/layers/gain_nats/0", "low"},
+                                     {"/parameters", nullptr},
                                      {"/seed", 5}}) {
     json lost = json::parse(whole);
     lost[json::json_pointer(where)] = value;
