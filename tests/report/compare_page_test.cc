@@ -70,7 +70,7 @@ TEST_F(SlowPageInBrowser, DrawsAComparison) {
   const json numbers = look_at(write({results, {}}, options_), 1200, grows);
   EXPECT_EQ(numbers["pictures"]["growth"]["traces"][0]["x"], json({8, 16}));
   EXPECT_EQ(numbers["pictures"]["growth"]["traces"][0]["y"], json({612, 1124}));
-  EXPECT_EQ(numbers["pictures"]["growth"]["traces"][1]["name"], "&lt;i>second");
+  EXPECT_EQ(numbers["pictures"]["growth"]["traces"][1]["name"], "&lt;i&gt;second");
   EXPECT_EQ(numbers["tables"]["growth"].size(), 5u);
   for (const int width : {360, 1200}) {
     const bool start = width == 360;

@@ -89,12 +89,17 @@ inline json full_results() {
     };
     const json none = json::array({nullptr, nullptr});
     run["layers"] = {{"gain_nats", noise ? json{0.25 + seed, 0.5} : none},
+                     {"random_gain_nats", noise ? json{0.125, 0.25 + seed} : none},
+                     {"lambda", noise ? json{0.5, 0.25 + seed / 4} : none},
+                     {"lambda_projected", noise ? json{0.75 + seed, 0.125} : none},
                      {"sensitivity_nats", {0.75, 0.125}},
                      {"a1_rank", {20.0, 3.0 + seed}},
                      {"a2_rank", noise ? json{4.5 + seed, 8.0} : none}};
     run["curves"] = {{"loss_nats", loss},
                      {"rank_of_a1", ranks(noise ? 2 : 4)},
-                     {"rank_of_a2", noise ? ranks(1 + seed) : json::array()}};
+                     {"rank_of_a2", noise ? ranks(1 + seed) : json::array()},
+                     {"rows_of_a1", loss + 3},
+                     {"rows_of_a2", noise ? json(loss + 0.25 + seed) : json()}};
     const auto along = [&](double rise) {
       return json{{"m", {0.0, 1.0, 2.0}},
                   {"loss_nats", {loss + rise, loss, loss + 2 * rise}},
@@ -115,6 +120,8 @@ inline json full_results() {
       point["gradient_norm"] = 2.5;
       point["lambda"] = noise ? json{0.5, 0.25 + seed} : none;
     }
+    run["needle"][0]["accuracy_without_noise"] = noise ? json{0.25, 0.375} : none;
+    run["needle"][0]["accuracy_with_noise"] = noise ? json(0.625) : json();
     for (const int depth : {0, 1})
       run["needle"][0]["cells"].push_back(
           {{"length", 256}, {"depth", depth}, {"right", depth + (noise ? 2 : 1)}, {"asked", 4}});
