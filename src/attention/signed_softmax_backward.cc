@@ -77,7 +77,7 @@ void Backward::reserve() const {
     w.d_out_bf16.reserve(count(call.most_outputs, call.in.v.width));
     w.query_bf16.reserve(count(call.most_maps, call.in.q.width));
   } else {
-    w.weights_f32.reserve(count(call.most_outputs, keys));
+    if (call.second()) w.weights_f32.reserve(count(call.most_outputs, keys));
     w.d_out_f32.reserve(count(call.most_outputs, call.in.v.width));
     w.query_f32.reserve(count(call.most_maps, call.in.q.width));
   }
@@ -99,8 +99,9 @@ Lane Backward::lane(const Panel& panel, const Unit& unit) const {
     lane.d_scores = Matrix(w.d_scores_bf16.data() + map_slot, maps, width);
     lane.d_out = Matrix(w.d_out_bf16.data() + value_slot, outputs, call.in.v.width);
   } else {
-    lane.weights = Matrix(w.weights_f32.data() + output_slot, outputs, width);
-    lane.d_scores = lane.maps;  // in place
+    // A1 alone is P; gradients take the place of maps that are no longer needed.
+    lane.weights = call.second() ? Matrix(w.weights_f32.data() + output_slot, outputs, width) : lane.maps;
+    lane.d_scores = lane.maps;
     lane.d_out = Matrix(w.d_out_f32.data() + value_slot, outputs, call.in.v.width);
   }
   return lane;
@@ -128,7 +129,7 @@ void Backward::values(const Panel& panel, const Unit& unit, const Lane& lane) co
     ops::copy_rows(lane.d_out.row_range(i * panel.rows, panel.rows),
                    d_out.rows(unit.first + i, row_of(panel, 0), panel.rows));
   }
-  if (!call.second()) ops::copy_rows(lane.weights, lane.maps);
+  if (!call.second() && call.narrow()) ops::copy_rows(lane.weights, lane.maps);
   for (int64_t a = 0; call.second() && a < lane.weights.rows; ++a) {
     const int64_t i = a / panel.rows, r = a % panel.rows;
     const int output = unit.first + static_cast<int>(i);
