@@ -60,8 +60,8 @@ int64_t check(const tokenizer::Tokenizer& tokenizer, const NeedlePromptOptions& 
     EXPECT_NE(city.find(needle.city), std::string::npos) << city;
     EXPECT_LE(prompt.cities[i].end, prompt.needles[i].end);
     EXPECT_GE(prompt.cities[i].begin, prompt.needles[i].begin);
-    const std::string sentence = decode(tokenizer, prompt.ids, prompt.needles[i]);
-    EXPECT_NE((" " + sentence).find(needle_sentence(options.form, needle)), std::string::npos) << sentence;
+    const std::string shown = decode(tokenizer, prompt.ids, prompt.needles[i]);
+    EXPECT_NE((" " + shown).find(needle_sentence(options.form, needle)), std::string::npos) << shown;
     EXPECT_GE(prompt.answer_tokens,
               static_cast<int64_t>(tokenizer.encode(needle_answer(options.form, needle.number)).size()));
     if (i > 0) {
