@@ -75,19 +75,17 @@ FixedRows fit_fixed_rows(const MeanMaps& mean, MapPart part, std::span<const flo
     const int64_t window = part == MapPart::noise ? layer.noise_window : layer.window;
     auto& shares = out.shares[entry.first];
     shares.resize(static_cast<size_t>(layer.heads));
-    const auto visible_rows = [&, window](int64_t i) {
-      return Eigen::MatrixXd(rows_of(out.decays, i).rightCols(window > 0 ? std::min(window, i + 1) : i + 1));
-    };
+    std::vector<Eigen::MatrixXd> visible;  // [N], of every query
     Eigen::MatrixXd gram = Eigen::MatrixXd::Zero(count, count);
     for (int64_t i = 0; i < n; ++i) {
-      const Eigen::MatrixXd rows = visible_rows(i);
-      gram.noalias() += rows * rows.transpose();
+      visible.emplace_back(rows_of(out.decays, i).rightCols(window > 0 ? std::min(window, i + 1) : i + 1));
+      gram.noalias() += visible.back() * visible.back().transpose();
     }
     parallel_for(layer.heads, [&](int64_t h) {
       const std::vector<double> map = mean.mean(entry.first, static_cast<int>(h), value);
       Eigen::VectorXd with_map = Eigen::VectorXd::Zero(count);
       for (int64_t i = 0; i < n; ++i) {
-        const Eigen::MatrixXd rows = visible_rows(i);
+        const Eigen::MatrixXd& rows = visible[static_cast<size_t>(i)];
         with_map += rows * Eigen::Map<const Eigen::VectorXd>(map.data() + i * n + i + 1 - rows.cols(), rows.cols());
       }
       shares[static_cast<size_t>(h)] = nearest_mixture(gram, with_map);

@@ -18,8 +18,8 @@ struct FixedRows {
 };
 
 // For every head that was seen, the mixture with the least Σ (Ā_ij − Σ_m b_m F_m,ij)² over the visible entries of its
-// mean map Ā. Work: N²·R² multiply-adds a head and 2^R systems of R equations. Errors: usage (no such map in the mean,
-// more than eight decays, one that is not between 0 and 1).
+// mean map Ā. Work: N²·R² multiply-adds a layer, N²·R and 2^R systems of R equations a head; holds N²·R/2 f64 numbers.
+// Errors: usage (no such map in the mean, more than eight decays, one that is not between 0 and 1).
 FixedRows fit_fixed_rows(const MeanMaps& mean, MapPart part, std::span<const float> decays);
 
 // Puts those mixtures in place of the maps. Layers that have none stay. Error of edit_maps(): shape (other heads).

@@ -63,8 +63,8 @@ FunctionalRank functional_rank(const std::shared_ptr<const model::Transformer>& 
   // Ranks above the number of tokens count as that number.
   std::vector<int64_t> ranks = options.ranks;
   ranks.push_back(std::numeric_limits<int64_t>::max());
-  const std::vector<float> decays = attention::preset("fixed_diff").decays;
-  const std::vector<int64_t> rows_alone = {2 + static_cast<int64_t>(decays.size())};
+  const attention::AttentionConfig fixed_diff = attention::preset("fixed_diff");
+  const std::vector<int64_t> rows_alone = {fixed_diff.state_rank()};
   const auto ranks_of = [&](RankMethod method) -> const std::vector<int64_t>& {
     return method == RankMethod::fixed_rows ? rows_alone : ranks;
   };
@@ -85,7 +85,7 @@ FunctionalRank functional_rank(const std::shared_ptr<const model::Transformer>& 
     std::vector<FixedMaps> fixed;
     FixedRows rows;
     if (method == RankMethod::mean) fixed = fixed_maps(*mean, options.part, ranks);
-    if (method == RankMethod::fixed_rows) rows = fit_fixed_rows(*mean, options.part, decays);
+    if (method == RankMethod::fixed_rows) rows = fit_fixed_rows(*mean, options.part, fixed_diff.decays);
     const auto editor_of = [&](const ReplacementOptions& what, size_t r) -> std::unique_ptr<attention::Editor> {
       switch (method) {
         case RankMethod::truncated:

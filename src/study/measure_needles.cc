@@ -1,5 +1,6 @@
 // What attention does before an answer: src/study/measure.h.
 #include <algorithm>
+#include <set>
 
 #include "analysis/attribution.h"
 #include "analysis/edits.h"
@@ -109,14 +110,14 @@ class Values {
     if (value)
       measured.windows.back().push_back(*value);
     else
-      incomplete_[name] = true;
+      incomplete_.insert(name);
   }
   void finish() {
     for (auto& [name, measured] : values_) {
       std::vector<double> all;
       for (const auto& sample : measured.windows) all.insert(all.end(), sample.begin(), sample.end());
       measured.value = mean_of(all);
-      if (incomplete_[name]) measured.windows.clear();
+      if (incomplete_.contains(name)) measured.windows.clear();
       measures_[name] = std::move(measured);
     }
   }
@@ -124,7 +125,7 @@ class Values {
  private:
   Measures& measures_;
   std::map<std::string, Measured> values_;
-  std::map<std::string, bool> incomplete_;
+  std::set<std::string> incomplete_;
   size_t sample_ = 0;
 };
 

@@ -40,23 +40,34 @@ TEST(Given, BadInput) {
   expect({"diff=a", "diff_v2=b"}, {"diff_v2 stands twice", "diff_v2=A,B"});
 }
 
-// A softmax that can be trained here, and a variant that cannot: what needs gradients is missing there alone.
-TEST(Given, WhatIsMeasuredIsWhatClaimsAsk) {
-  const test::TemporaryFolder folder;
+// "llama", a softmax that can be trained here, and "variant", a lowrank_diff that cannot.
+void write_models(const test::TemporaryFolder& folder) {
   test::write_tiny_model(folder / "llama", {});
   test::TinyModel variant{"gemma3", "gemma_like", false, {}};
   variant.attention = "lowrank_diff";
   test::write_tiny_model(folder / "variant", variant);
-  const Claims claims = shipped();
+}
+
+// Two windows a text, four of the calibration's, and prompts of two needles.
+GivenOptions few_needles() {
   GivenOptions options;
-  for (int i = 0; i < 30; ++i) options.text += "The river meets the sea " + std::to_string(i) + " times, and stays.\n";
-  options.calibration = options.text;
-  options.window = 64;
   options.keys = {2, 3, 4};
   options.needle.form = text::NeedleForm::pair;
   options.needle.lengths = {96};
   options.needle.needles = 2;
   options.needle.samples = 2;
+  return options;
+}
+
+// A softmax that can be trained here, and a variant that cannot: what needs gradients is missing there alone.
+TEST(Given, WhatIsMeasuredIsWhatClaimsAsk) {
+  const test::TemporaryFolder folder;
+  write_models(folder);
+  const Claims claims = shipped();
+  GivenOptions options = few_needles();
+  for (int i = 0; i < 30; ++i) options.text += "The river meets the sea " + std::to_string(i) + " times, and stays.\n";
+  options.calibration = options.text;
+  options.window = 64;
   std::vector<std::string> notes;
   options.on_note = [&](const std::string& note) { notes.push_back(note); };
   const auto results = measure_given(
@@ -89,20 +100,12 @@ TEST(Given, WhatIsMeasuredIsWhatClaimsAsk) {
 // however many models there are.
 TEST(Given, WindowsWithoutKeyTokensDecideNothing) {
   const test::TemporaryFolder folder;
-  test::write_tiny_model(folder / "llama", {});
-  test::TinyModel variant{"gemma3", "gemma_like", false, {}};
-  variant.attention = "lowrank_diff";
-  test::write_tiny_model(folder / "variant", variant);
+  write_models(folder);
   const Claims claims = shipped();
-  GivenOptions options;
+  GivenOptions options = few_needles();
   for (int i = 0; i < 4; ++i) options.text += "qwertyuiopasdfghjklzxcvbnmQWERTYUIOPASDFGHJKLZXCVBNM1234567890\n";
   options.calibration = options.text;
   options.window = 16;
-  options.keys = {2, 3, 4};
-  options.needle.form = text::NeedleForm::pair;
-  options.needle.lengths = {96};
-  options.needle.needles = 2;
-  options.needle.samples = 2;
   const std::string softmax = (folder / "llama").string(), diff = (folder / "variant").string();
   const auto results =
       measure_given(parse_given({fmt::format("softmax={0},{0},{0}", softmax), fmt::format("variant={0},{0},{0}", diff),

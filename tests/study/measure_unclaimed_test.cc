@@ -108,18 +108,24 @@ TEST(MeasureUnclaimed, IsWhatTheMapsSay) {
   }
 }
 
-// A λ that the heads of a layer share has one projection: that of all of them together, not their mean.
-TEST(MeasureUnclaimed, ALambdaOfTheLayerIsProjectedForAllItsHeads) {
-  model::Trainable trainable(test::family_config("diff_v1"), DType::f32, 1);
+// The model with its numbers stirred, and one window of tokens 0, step, 2·step … of its vocabulary of 50.
+MeasureInputs one_window(model::Trainable& trainable, int32_t tokens, int32_t step) {
   test::stir(trainable);
   const test::TemporaryFolder folder;
   test::write_folder(folder / "m", trainable);
   MeasureInputs in;
   in.model = model::load(folder / "m", DType::f32);
-  in.context = 40;
+  in.context = tokens;
   in.keys.windows = 1;
   in.texts.emplace_back();
-  for (int32_t id = 0; id < 40; ++id) in.texts[0].push_back(id);
+  for (int32_t i = 0; i < tokens; ++i) in.texts[0].push_back(step * i % 50);
+  return in;
+}
+
+// A λ that the heads of a layer share has one projection: that of all of them together, not their mean.
+TEST(MeasureUnclaimed, ALambdaOfTheLayerIsProjectedForAllItsHeads) {
+  model::Trainable trainable(test::family_config("diff_v1"), DType::f32, 1);
+  const MeasureInputs in = one_window(trainable, 40, 1);
   Measures measures;
   const LayerLambdas layers = measure_unclaimed(measures, nullptr, in);
   Sums sums;
@@ -141,15 +147,7 @@ TEST(MeasureUnclaimed, ALambdaOfTheLayerIsProjectedForAllItsHeads) {
 // Mass on the two of 41 columns that the loss of a window of 42 tokens depends on most.
 TEST(MeasureUnclaimed, KeysThatTheLossDependsOn) {
   model::Trainable trainable(test::family_config("diff_v2"), DType::f32, 1);
-  test::stir(trainable);
-  const test::TemporaryFolder folder;
-  test::write_folder(folder / "m", trainable);
-  MeasureInputs in;
-  in.model = model::load(folder / "m", DType::f32);
-  in.context = 42;
-  in.keys.windows = 1;
-  in.texts.emplace_back();
-  for (int32_t i = 0; i < 42; ++i) in.texts[0].push_back(7 * i % 50);
+  const MeasureInputs in = one_window(trainable, 42, 7);
   Measures measures;
   measure_unclaimed(measures, &trainable, in);
   Sums sums;
