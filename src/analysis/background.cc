@@ -85,23 +85,39 @@ void Background::on_maps(const attention::MapPanel& panel) {
   });
 }
 
+void Background::end_window() {
+  for (auto& [number, layer] : layers_)
+    for (auto& values : layer.heads)
+      for (Sums& sums : values) sums.after.push_back(sums);
+}
+
+Explained Background::explained(const Sums& sums) {
+  Explained out;
+  out.entries = sums.entries;
+  const double mean = sums.sum / static_cast<double>(std::max<int64_t>(sums.entries, 1));
+  const double variation = sums.squares - sums.sum * mean;
+  // What rounding leaves of entries that are all alike: about 1e-16 an addition, of at most 1e6 in a row.
+  if (variation <= 1e-10 * sums.squares) return out;
+  out.place = 1 - sums.place / variation;
+  out.key = 1 - sums.key / variation;
+  out.row = 1 - sums.row / variation;
+  Totals before;
+  for (const Totals& after : sums.after) {
+    const double sum = after.sum - before.sum, entries = static_cast<double>(after.entries - before.entries);
+    out.windows.push_back({after.place - before.place, after.key - before.key, after.row - before.row,
+                           after.squares - before.squares - 2 * mean * sum + entries * mean * mean});
+    before = after;
+  }
+  return out;
+}
+
 std::vector<BackgroundLayer> Background::results() const {
   std::vector<BackgroundLayer> out;
   for (const auto& [number, layer] : layers_) {
     BackgroundLayer& layer_out = out.emplace_back(BackgroundLayer{number, {}});
     for (const auto& values : layer.heads) {
       BackgroundHead& head = layer_out.heads.emplace_back();
-      for (size_t k = 0; k < kMapValues; ++k) {
-        const Sums& sums = values[k];
-        head.of[k].entries = sums.entries;
-        const double variation =
-            sums.squares - sums.sum * sums.sum / static_cast<double>(std::max<int64_t>(sums.entries, 1));
-        // What rounding leaves of entries that are all alike: about 1e-16 an addition, of at most 1e6 in a row.
-        if (variation <= 1e-10 * sums.squares) continue;
-        head.of[k].place = 1 - sums.place / variation;
-        head.of[k].key = 1 - sums.key / variation;
-        head.of[k].row = 1 - sums.row / variation;
-      }
+      for (size_t k = 0; k < kMapValues; ++k) head.of[k] = explained(values[k]);
     }
   }
   return out;

@@ -16,10 +16,16 @@
 
 namespace unchain::analysis {
 
+// What one window adds to the sums of R²: of the squared distances from each mean, and from the mean of all windows.
+struct ExplainedWindow {
+  double place = 0, key = 0, row = 0, variation = 0;
+};
+
 // R² of each mean; absent where the entries do not vary or there are none.
 struct Explained {
   std::optional<double> place, key, row;
   int64_t entries = 0;
+  std::vector<ExplainedWindow> windows;  // none where R² is absent, or windows were not told apart
 };
 
 struct BackgroundHead {
@@ -43,16 +49,22 @@ class Background : public attention::Observer {
   // Maps of unseen windows, of at most as many tokens as the calibration's. Errors: shape (more tokens, other heads or
   // windows); numeric (a weight that is not finite, with layer, head and row).
   void on_maps(const attention::MapPanel& panel) override;
+  // After the last panel of a window, where results are to tell windows apart.
+  void end_window();
   std::vector<BackgroundLayer> results() const;
 
  private:
-  struct Sums {
-    std::vector<double> places;          // [N(N + 1)/2], means of the calibration
-    std::vector<double> keys, rows;      // [N], means of those
+  struct Totals {
     double sum = 0, squares = 0;         // of the entries
     double place = 0, key = 0, row = 0;  // squared distances from the means
     int64_t entries = 0;
   };
+  struct Sums : Totals {
+    std::vector<double> places;      // [N(N + 1)/2], means of the calibration
+    std::vector<double> keys, rows;  // [N], means of those
+    std::vector<Totals> after;       // each window that has ended
+  };
+  static Explained explained(const Sums& sums);
   struct Layer {
     int64_t window = 0, noise_window = 0;
     std::vector<std::array<Sums, kMapValues>> heads;

@@ -98,20 +98,20 @@ std::vector<LayerGain> layer_gains(WindowLoss& loss, uint64_t seed) {
   return gains;
 }
 
-std::vector<std::optional<Summary>> layer_sensitivity(WindowLoss& loss, uint64_t seed) {
+std::vector<LayerSensitivity> layer_sensitivity(WindowLoss& loss, uint64_t seed) {
   const size_t layers = loss.model().layers.size();
-  std::vector<Windows> rise(layers);
+  std::vector<LayerSensitivity> result(layers);
   for (size_t w = 0; w < loss.windows(); ++w) {
     const std::optional<double> plain = loss.of_window(w, {}, Scored::induction);
-    for (size_t l = 0; l < layers && plain; ++l) {
+    for (size_t l = 0; l < layers; ++l) {
+      std::optional<double>& rise = result[l].rise_by_window.emplace_back();
+      if (!plain) continue;
       ZeroAttention zero(loss.model(), static_cast<int>(l));
-      rise[l].emplace_back(*loss.of_window(w, {{}, {&zero}}, Scored::induction) - *plain);
+      rise = *loss.of_window(w, {{}, {&zero}}, Scored::induction) - *plain;
     }
   }
   Bootstrap bootstrap(seed);
-  std::vector<std::optional<Summary>> result;
-  result.reserve(layers);
-  for (const Windows& of_layer : rise) result.push_back(bootstrap.summarise(of_layer));
+  for (LayerSensitivity& layer : result) layer.rise = bootstrap.summarise(layer.rise_by_window);
   return result;
 }
 

@@ -27,8 +27,12 @@ struct LayerGain {
 // has a noise term); as WindowLoss.
 std::vector<LayerGain> layer_gains(WindowLoss& loss, uint64_t seed);
 
-// For each layer: the rise in loss on tokens with an induction target (nats a token) when its attention is knocked out;
-// absent where no window has a target. To be asked of the softmax twin. Errors: as WindowLoss.
-std::vector<std::optional<Summary>> layer_sensitivity(WindowLoss& loss, uint64_t seed);
+// For each layer: the rise in loss on tokens with an induction target (nats a token) when its attention is knocked out.
+// To be asked of the softmax twin. Errors: as WindowLoss.
+struct LayerSensitivity {
+  std::optional<Summary> rise;                        // absent where no window has a target
+  std::vector<std::optional<double>> rise_by_window;  // absent in one without a target
+};
+std::vector<LayerSensitivity> layer_sensitivity(WindowLoss& loss, uint64_t seed);
 
 }  // namespace unchain::analysis

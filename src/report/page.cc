@@ -127,7 +127,8 @@ json shown_results(json results) {
   if (runs == results.end() || !runs->is_array()) return results;
   for (json& run : *runs) {
     if (!run.is_object()) continue;
-    if (run.contains("layers") && run["layers"].is_object()) run["layers"].erase("gain_windows");
+    if (run.contains("layers") && run["layers"].is_object())
+      for (const char* key : {"gain_windows", "sensitivity_windows"}) run["layers"].erase(key);
     if (!run.contains("measures") || !run["measures"].is_object()) continue;
     for (json& measure : run["measures"])
       if (measure.is_object()) measure.erase("windows");

@@ -14,7 +14,6 @@ namespace {
 using nlohmann::json;
 
 constexpr const char* kDocs = "docs/claims.md";
-constexpr std::array<std::string_view, 3> kOverWindows = {"none", "mean", "median"};
 constexpr std::array<std::string_view, 2> kKinds = {"measured", "identity"};
 constexpr std::array<std::string_view, 2> kSizes = {"smallest", "every"};
 const std::set<std::string> kTracks = {"language", "retrieval"};

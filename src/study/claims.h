@@ -9,18 +9,17 @@
 #include <string_view>
 #include <vector>
 
-namespace unchain::study {
+#include "study/over_windows.h"
 
-// How a measure of one run follows from its windows; the judge draws windows anew where there is but one run.
-enum class OverWindows : uint8_t { none, mean, median };
+namespace unchain::study {
 
 // One number of one run: what it is taken over, in words, and how the judge treats it.
 struct MeasureInfo {
   std::string name, unit;
   std::optional<int64_t> tokens;  // N; absent where the measure has none
   std::string rows, layers, over;
-  OverWindows windows = OverWindows::none;
-  bool count = false;  // a number of things, the same for every seed: its noise floor is 0
+  OverWindows windows = OverWindows::none;  // how it follows from them; the judge draws windows where seeds are few
+  bool count = false;                       // a number of things, the same for every seed: its noise floor is 0
 };
 
 // What is judged, one number a seed; x is the part's measure, y its reference (x where it names none):

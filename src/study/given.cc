@@ -37,7 +37,7 @@ std::unique_ptr<model::Trainable> trainable(const model::ModelFile& file, const 
   }
 }
 
-ordered_json header(const GivenModel& given, const char* track, const model::Config& config) {
+ordered_json header(const GivenModel& given, const char* track, const model::Config& config, int64_t context) {
   const int64_t parameters = model::parameter_count(config);
   const int64_t embeddings = config.vocabulary * config.width * (config.tied ? 1 : 2);
   return {{"version", kResultVersion},
@@ -47,6 +47,7 @@ ordered_json header(const GivenModel& given, const char* track, const model::Con
           {"member", given.member},
           {"seed", given.seed},
           {"pilot", false},
+          {"context", context},
           {"parameters", parameters},
           {"parameters_without_embeddings", parameters - embeddings}};
 }
@@ -98,7 +99,7 @@ std::vector<ordered_json> measure_given(const std::vector<GivenModel>& models, c
     Measures of_text, of_needles;
     const ordered_json pictures = measure_model(in, with_gradients.get(), of_text);
     const double loss = *of_text.at("loss_nats").value;
-    ordered_json language = header(given, "language", in.model->config);
+    ordered_json language = header(given, "language", in.model->config, in.context);
     language.update({{"loss_nats", loss},
                      {"perplexity", std::exp(loss)},
                      {"bits_per_byte", loss / std::numbers::ln2 * static_cast<double>(in.texts[0].size()) /
@@ -108,7 +109,7 @@ std::vector<ordered_json> measure_given(const std::vector<GivenModel>& models, c
                      {"layers", pictures["layers"]},
                      {"curves", pictures["curves"]}});
     results.push_back(std::move(language));
-    ordered_json retrieval = header(given, "retrieval", in.model->config);
+    ordered_json retrieval = header(given, "retrieval", in.model->config, in.context);
     retrieval["needle"] = ask_rungs(in, *tokenizer, with_gradients.get(), {options.needle}, of_needles);
     retrieval["measures"] = to_json(of_needles);
     results.push_back(std::move(retrieval));

@@ -152,7 +152,7 @@ std::optional<Interval> interval_over_windows(const PartResult& result, const st
   std::vector<std::string> tracks;
   std::vector<std::vector<size_t>> corpora;  // of each track, windows by text
   std::vector<size_t> track_of(terms.size());
-  std::vector<std::vector<std::vector<double>>> flat(seeds.size());  // [seed][term][window]
+  std::vector<std::vector<std::vector<const Window*>>> flat(seeds.size());  // [seed][term][window]
   for (size_t i = 0; i < terms.size(); ++i) {
     const Term& term = terms[i];
     if (claims.measures.at(term.measure).windows == OverWindows::none) return std::nullopt;
@@ -165,14 +165,14 @@ std::optional<Interval> interval_over_windows(const PartResult& result, const st
     }
     for (size_t seed = 0; seed < seeds.size(); ++seed) {
       std::vector<size_t> counts;
-      std::vector<double>& values = flat[seed].emplace_back();
+      std::vector<const Window*>& windows = flat[seed].emplace_back();
       for (const auto& text : evidence.find(term).at(seeds[seed])->windows) {
         counts.push_back(text.size());
-        values.insert(values.end(), text.begin(), text.end());
+        for (const Window& window : text) windows.push_back(&window);
       }
       std::vector<size_t>& corpus = corpora[track_of[i]];
       if (corpus.empty()) corpus = counts;
-      if (counts != corpus || values.empty()) return std::nullopt;
+      if (counts != corpus || windows.empty()) return std::nullopt;
     }
   }
   const auto number = [&](const std::vector<Drawn>& drawn) {
@@ -180,10 +180,9 @@ std::optional<Interval> interval_over_windows(const PartResult& result, const st
     for (const auto& of_seed : flat) {
       std::vector<double> values;
       for (size_t i = 0; i < terms.size(); ++i) {
-        std::vector<double> windows;
+        std::vector<const Window*> windows;
         for (const size_t place : drawn[track_of[i]]) windows.push_back(of_seed[i][place]);
-        const bool median = claims.measures.at(terms[i].measure).windows == OverWindows::median;
-        values.push_back(median ? quantile(windows, 0.5) : mean(windows));
+        values.push_back(over_windows(claims.measures.at(terms[i].measure).windows, windows));
       }
       numbers.push_back(combine(result.part.comparison, values));
     }
@@ -252,12 +251,21 @@ std::optional<int64_t> seeds_needed(const Part& part, const Estimate& estimate, 
   return std::nullopt;
 }
 
+// N of the runs that a part is judged by; absent where the measure has none.
+std::optional<int64_t> tokens_of(const Term& term, const Evidence& evidence, const Claims& claims) {
+  const std::optional<int64_t> planned = claims.measures.at(term.measure).tokens;
+  for (const auto& [seed, run] : evidence.find(term))
+    if (planned && run->tokens) return run->tokens;
+  return planned;
+}
+
 PartResult judge_part(const Part& part, const std::string& size, const Roles& roles, const Evidence& evidence,
                       const Claims& claims) {
   PartResult result;
   result.part = part;
   result.size = size;
   const std::vector<Term> terms = terms_of(part, size, roles, evidence);
+  result.tokens = tokens_of(terms.front(), evidence, claims);
   const Sample sample = gather(result, terms, evidence);
   for (size_t i = 0; i < terms.size(); ++i) {
     const std::vector<double>& values = sample.terms[i];
@@ -395,7 +403,7 @@ ordered_json part_json(const PartResult& result, const Claims& claims) {
                       {"reference", to_json(part.reference)},
                       {"track", part.track},
                       {"size", to_json(result.size)},
-                      {"tokens", measure.tokens ? ordered_json(*measure.tokens) : ordered_json()},
+                      {"tokens", result.tokens ? ordered_json(*result.tokens) : ordered_json()},
                       {"rows", measure.rows},
                       {"layers", measure.layers},
                       {"over", measure.over},

@@ -19,7 +19,8 @@ struct Observation {
   int64_t seed = 0;
   std::string measure;
   std::optional<double> value;
-  std::vector<std::vector<double>> windows;  // by text, then window; empty: not kept
+  Windows windows;
+  std::optional<int64_t> tokens;  // N, that a window held; absent: not said
 };
 
 using Sizes = std::map<std::string, std::vector<std::string>>;  // of each track, smallest first
@@ -46,7 +47,8 @@ struct MemberValue {
 
 struct PartResult {
   Part part;
-  std::string size;  // empty: its track has no runs
+  std::string size;               // empty: its track has no runs
+  std::optional<int64_t> tokens;  // N of the runs, or of the measure where they do not say
   Verdict verdict = Verdict::missing;
   Estimate estimate;                // of the number that is judged
   std::vector<MemberValue> values;  // of what it is made of

@@ -24,12 +24,6 @@ std::string text_name(size_t text) {
   return fmt::format("validation text {}", text + 1);
 }
 
-std::vector<double> pooled(const Measured& measured) {
-  std::vector<double> all;
-  for (const auto& text : measured.windows) all.insert(all.end(), text.begin(), text.end());
-  return all;
-}
-
 // Calls body(text, ids) for the windows of each text.
 void for_windows(const MeasureInputs& in, int64_t count, int64_t most,
                  const std::function<void(size_t text, const Ids& ids)>& body) {
@@ -38,10 +32,10 @@ void for_windows(const MeasureInputs& in, int64_t count, int64_t most,
   }
 }
 
-void add_window(Measures& measures, const std::string& name, size_t text, double value) {
+void add_window(Measures& measures, const std::string& name, size_t text, Window window) {
   auto& windows = measures[name].windows;
   windows.resize(std::max(windows.size(), text + 1));
-  windows[text].push_back(value);
+  windows[text].push_back(std::move(window));
 }
 
 // Positions 1 … of `ids` whose token completes a sequence of three that the window held before.
@@ -77,9 +71,6 @@ constexpr MeanMeasure kMedians[] = {
     {"a2_block_rank_r90", MapKind::noise, Measure::block_rank_r90},
     {"a1_block_rank_entropy", MapKind::positive, Measure::block_rank_entropy},
 };
-// The band of claims 1 and 2.
-constexpr double kLowRank = 2, kHighRank = 5;
-
 // Of one window's results. A map without a noise term is its own positive map.
 std::vector<double> values_of(const analysis::AnalysisResults& results, const MeanMeasure& measure) {
   std::vector<double> values;
@@ -100,60 +91,56 @@ class MapMeasures {
   void add(size_t text, const analysis::AnalysisResults& results, const analysis::SimplexCounts& counts) {
     for (const MeanMeasure& each : kMeans) {
       const auto values = values_of(results, each);
-      if (!values.empty()) add_window(measures_, each.name, text, *mean_of(values));
+      if (!values.empty()) add_window(measures_, each.name, text, {*mean_of(values)});
     }
     for (const MeanMeasure& each : kMedians) {
-      const auto values = values_of(results, each);
-      if (values.empty()) continue;
-      add_window(measures_, each.name, text, quantile(values, 0.5));
-      auto& pooled = pooled_[each.name];
-      pooled.insert(pooled.end(), values.begin(), values.end());
+      Window values = values_of(results, each);
+      if (!values.empty()) add_window(measures_, each.name, text, std::move(values));
     }
-    std::vector<double> cosine, cka;
+    Window cosine, cka, noise_ranks;
     for (const LayerResults& layer : results.layers) {
       if (layer.cosine_distance) cosine.push_back(layer.cosine_distance->mean);
       if (layer.cka) cka.push_back(1 - layer.cka->mean);
       add_ranks(positive_ranks_[layer.layer], layer, layer.noise ? MapKind::positive : MapKind::map);
-      add_ranks(noise_ranks_[layer.layer], layer, MapKind::noise);
+      const auto ranks = add_ranks(noise_ranks_[layer.layer], layer, MapKind::noise);
+      for (const double rank : ranks) noise_ranks.insert(noise_ranks.end(), {static_cast<double>(layer.layer), rank});
     }
-    if (!cosine.empty()) add_window(measures_, "head_cosine_distance", text, *mean_of(cosine));
-    if (!cka.empty()) add_window(measures_, "head_cka_distance", text, *mean_of(cka));
-    add_window(measures_, "row_sum_off_share", text, share(counts.rows_off, counts.rows));
-    add_window(measures_, "raw_over_one_share", text, share(counts.over_one, counts.entries));
+    if (!cosine.empty()) add_window(measures_, "head_cosine_distance", text, {*mean_of(cosine)});
+    if (!cka.empty()) add_window(measures_, "head_cka_distance", text, {*mean_of(cka)});
+    if (!noise_ranks.empty()) add_window(measures_, "a2_layers_in_rank_band", text, std::move(noise_ranks));
+    add_window(measures_, "row_sum_off_share", text, {share(counts.rows_off, counts.rows)});
+    add_window(measures_, "raw_over_one_share", text, {share(counts.over_one, counts.entries)});
     if (counts.rescaled > 0)
-      add_window(measures_, "rescaled_over_one_share", text, share(counts.rescaled_over_one, counts.rescaled));
+      add_window(measures_, "rescaled_over_one_share", text, {share(counts.rescaled_over_one, counts.rescaled)});
     // Without an induction target in any window these do not apply.
     for (const char* name : {"non_key_small_share", "non_key_small_or_negative_share"}) measures_[name];
     if (counts.non_key > 0) {
-      add_window(measures_, "non_key_small_share", text, share(counts.small, counts.non_key));
-      add_window(measures_, "non_key_small_or_negative_share", text, share(counts.small_or_negative, counts.non_key));
+      add_window(measures_, "non_key_small_share", text, {share(counts.small, counts.non_key)});
+      add_window(measures_, "non_key_small_or_negative_share", text, {share(counts.small_or_negative, counts.non_key)});
     }
   }
 
   // The values over all windows.
   LayerRanks finish() {
+    std::map<std::string, OverWindows> statistics = {{"a2_layers_in_rank_band", OverWindows::layers_in_rank_band}};
+    for (const MeanMeasure& each : kMedians) statistics[each.name] = OverWindows::median;
+    for (const auto& [name, statistic] : statistics)
+      measures_[name].value = over_windows(statistic, measures_[name].windows);
     for (auto& [name, measured] : measures_)
-      if (!measured.value) measured.value = mean_of(pooled(measured));
-    for (const MeanMeasure& each : kMedians) {
-      const auto& pooled = pooled_[each.name];
-      measures_[each.name].value = pooled.empty() ? std::optional<double>() : quantile(pooled, 0.5);
-    }
-    LayerRanks ranks = {medians(positive_ranks_), medians(noise_ranks_)};
-    int64_t inside = 0, known = 0;
-    for (const auto& rank : ranks.noise) {
-      inside += rank && *rank >= kLowRank && *rank <= kHighRank;
-      known += rank.has_value();
-    }
-    measures_["a2_layers_in_rank_band"].value = known == 0 ? std::optional<double>() : share(inside, known);
-    return ranks;
+      if (!statistics.contains(name)) measured.value = over_windows(OverWindows::mean, measured.windows);
+    return {medians(positive_ranks_), medians(noise_ranks_)};
   }
 
  private:
-  static void add_ranks(std::vector<double>& to, const LayerResults& layer, MapKind kind) {
+  // Returns what it adds: the ranks of the layer's heads.
+  static std::vector<double> add_ranks(std::vector<double>& to, const LayerResults& layer, MapKind kind) {
+    std::vector<double> ranks;
     for (const analysis::HeadResults& head : layer.heads) {
       const auto& rank = head.measures[static_cast<size_t>(kind)][static_cast<size_t>(Measure::block_rank_entropy)];
-      if (rank) to.push_back(rank->mean);
+      if (rank) ranks.push_back(rank->mean);
     }
+    to.insert(to.end(), ranks.begin(), ranks.end());
+    return ranks;
   }
   static std::vector<std::optional<double>> medians(const std::map<int, std::vector<double>>& by_layer) {
     std::vector<std::optional<double>> result;
@@ -164,7 +151,6 @@ class MapMeasures {
   }
 
   Measures& measures_;
-  std::map<std::string, std::vector<double>> pooled_;
   std::map<int, std::vector<double>> positive_ranks_, noise_ranks_;  // by layer
 };
 
@@ -189,10 +175,9 @@ std::vector<Ids> all_windows(const MeasureInputs& in, int64_t count, int64_t mos
   return windows;
 }
 
-std::vector<std::vector<double>> by_text(const MeasureInputs& in, int64_t count, int64_t most,
-                                         const std::vector<double>& values) {
-  std::vector<std::vector<double>> texts;
-  auto next = values.begin();
+Windows by_text(const MeasureInputs& in, int64_t count, int64_t most, const std::vector<Window>& windows) {
+  Windows texts;
+  auto next = windows.begin();
   for (const Ids& text : in.texts) {
     const auto first = next;
     next += std::min(static_cast<int64_t>(text.size()) / count, most);
@@ -254,13 +239,13 @@ void measure_predictions(Measures& measures, const MeasureInputs& in) {
       ++repeated;
       repeated_wrong += miss;
     }
-    add_window(measures, "loss_nats", text, *mean_of(nll));
-    add_window(measures, "token_error", text, share(wrong, rows));
-    if (repeated > 0) add_window(measures, "ngram_error", text, share(repeated_wrong, repeated));
+    add_window(measures, "loss_nats", text, {*mean_of(nll)});
+    add_window(measures, "token_error", text, {share(wrong, rows)});
+    if (repeated > 0) add_window(measures, "ngram_error", text, {share(repeated_wrong, repeated)});
   });
   for (const char* name : {"loss_nats", "token_error", "ngram_error"}) {
     Measured& measured = measures[name];
-    measured.value = mean_of(pooled(measured));
+    measured.value = over_windows(OverWindows::mean, measured.windows);
   }
 }
 
@@ -272,7 +257,7 @@ void measure_last_words(Measures& measures, const MeasureInputs& in, const token
   measured.value = 1 - result.accuracy.value();
   measured.windows.emplace_back();
   for (const eval::ItemResult& item : result.items)
-    measured.windows.back().push_back(item.options[0].likeliest ? 0 : 1);
+    measured.windows.back().push_back({item.options[0].likeliest ? 0.0 : 1.0});
 }
 
 LayerRanks measure_maps(Measures& measures, const MeasureInputs& in) {

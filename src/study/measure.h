@@ -18,14 +18,15 @@
 #include "model/trainable.h"
 #include "model/transformer.h"
 #include "study/description.h"
+#include "study/over_windows.h"
 #include "tokenizer/tokenizer.h"
 
 namespace unchain::study {
 
 // One measure of one model.
 struct Measured {
-  std::optional<double> value;               // absent where the measure does not apply
-  std::vector<std::vector<double>> windows;  // by text, then window; empty: not kept
+  std::optional<double> value;  // absent where the measure does not apply
+  Windows windows;
 };
 using Measures = std::map<std::string, Measured>;
 
@@ -115,10 +116,11 @@ inline constexpr int64_t kFixedRank = 5;
 
 // What layers have of a measure, for claims that compare them: nats a token by layer, absent where a layer lacks it.
 struct LayerProfile {
-  std::vector<std::optional<double>> gain;                     // rise of the loss with λ = 0 in a layer
-  std::vector<std::optional<double>> random_gain;              // with a random change of its outputs that is as large
-  std::vector<std::vector<std::vector<double>>> gain_windows;  // of `gain`, by text, then window
+  std::vector<std::optional<double>> gain;         // rise of the loss with λ = 0 in a layer
+  std::vector<std::optional<double>> random_gain;  // with a random change of its outputs that is as large
   std::vector<std::optional<double>> sensitivity;  // rise of the loss on induction targets without its attention
+  // Of gain and sensitivity; a layer's are empty where one of its windows lacks it.
+  std::vector<Windows> gain_windows, sensitivity_windows;
 };
 LayerProfile profile_layers(const MeasureInputs& in);
 

@@ -17,16 +17,23 @@ ordered_json to_json(const std::vector<std::optional<double>>& values) {
   return list;
 }
 
-// Lists of lists of numbers, to as many digits as these need.
-template <class Windows>
-ordered_json windows_json(const Windows& windows) {
+// By text, then window: a number, or a list of those that the window holds. To as many digits as these need.
+ordered_json to_json(const Windows& windows) {
   ordered_json list = ordered_json::array();
-  for (const auto& each : windows) {
-    if constexpr (std::is_same_v<std::decay_t<decltype(each)>, double>)
-      list.push_back(formats::rounded(each, kDigits));
-    else
-      list.push_back(windows_json(each));
+  for (const auto& text : windows) {
+    ordered_json& of_text = list.emplace_back(ordered_json::array());
+    for (const Window& window : text) {
+      ordered_json numbers = ordered_json::array();
+      for (const double x : window) numbers.push_back(formats::rounded(x, kDigits));
+      of_text.push_back(numbers.size() == 1 ? numbers[0] : numbers);
+    }
   }
+  return list;
+}
+
+ordered_json to_json(const std::vector<Windows>& layers) {
+  ordered_json list = ordered_json::array();
+  for (const Windows& windows : layers) list.push_back(to_json(windows));
   return list;
 }
 
@@ -67,7 +74,7 @@ ordered_json to_json(const RunCurves& curves) {
 ordered_json to_json(const Measures& measures) {
   ordered_json out = ordered_json::object();
   for (const auto& [name, measured] : measures)
-    out[name] = {{"value", to_json(measured.value)}, {"windows", windows_json(measured.windows)}};
+    out[name] = {{"value", to_json(measured.value)}, {"windows", to_json(measured.windows)}};
   return out;
 }
 
@@ -104,11 +111,12 @@ void keep_answers(Measures& measures, const std::vector<eval::NeedleTask>& tasks
     const std::vector<eval::NeedleSample>& samples = result.cells[t].samples;
     right.windows.resize(std::max(right.windows.size(), samples.size()));
     for (size_t s = 0; s < samples.size(); ++s)
-      for (const eval::NeedleAnswer& answer : samples[s].answers) right.windows[s].push_back(answer.right ? 1 : 0);
+      for (const eval::NeedleAnswer& answer : samples[s].answers)
+        right.windows[s].push_back({answer.right ? 1.0 : 0.0});
   }
   wrong = right;
   for (auto& sample : wrong.windows)
-    for (double& value : sample) value = 1 - value;
+    for (Window& answer : sample) answer[0] = 1 - answer[0];
   right.value = result.accuracy.value();
   wrong.value = 1 - result.accuracy.value();
   measures["needle_accuracy"] = std::move(right);
@@ -166,8 +174,9 @@ ordered_json measure_model(const MeasureInputs& in, model::Trainable* trainable,
   return {{"layers",
            {{"gain_nats", to_json(profile.gain)},
             {"random_gain_nats", to_json(profile.random_gain)},
-            {"gain_windows", windows_json(profile.gain_windows)},
+            {"gain_windows", to_json(profile.gain_windows)},
             {"sensitivity_nats", to_json(profile.sensitivity)},
+            {"sensitivity_windows", to_json(profile.sensitivity_windows)},
             {"a1_rank", to_json(ranks.positive)},
             {"a2_rank", to_json(ranks.noise)},
             {"lambda", to_json(lambdas.used)},

@@ -97,6 +97,8 @@ std::optional<analysis::DirectedShare> directed(const std::vector<analysis::Laye
   return analysis::DirectedShare{on_span / all, expected};
 }
 
+constexpr const char* kAuc = "key_mass_auc";
+
 // Question by question; of a measure that one of them lacks no values by window are kept.
 class Values {
  public:
@@ -105,26 +107,29 @@ class Values {
   // Begins the windows of the next text.
   void begin_sample() { ++sample_; }
   void add(const std::string& name, const std::optional<double>& value) {
-    Measured& measured = values_[name];
-    measured.windows.resize(sample_);
+    Windows& windows = values_[name];
+    windows.resize(sample_);
     if (value)
-      measured.windows.back().push_back(*value);
+      windows.back().push_back({*value});
     else
       incomplete_.insert(name);
   }
+  void add(const std::string& name, Window window) {
+    Windows& windows = values_[name];
+    windows.resize(sample_);
+    windows.back().push_back(std::move(window));
+  }
   void finish() {
-    for (auto& [name, measured] : values_) {
-      std::vector<double> all;
-      for (const auto& sample : measured.windows) all.insert(all.end(), sample.begin(), sample.end());
-      measured.value = mean_of(all);
-      if (incomplete_.contains(name)) measured.windows.clear();
-      measures_[name] = std::move(measured);
+    for (auto& [name, windows] : values_) {
+      const auto statistic = name == kAuc ? OverWindows::area_under_curve : OverWindows::mean;
+      measures_[name].value = over_windows(statistic, windows);
+      if (!incomplete_.contains(name)) measures_[name].windows = std::move(windows);
     }
   }
 
  private:
   Measures& measures_;
-  std::map<std::string, Measured> values_;
+  std::map<std::string, Windows> values_;
   std::set<std::string> incomplete_;
   size_t sample_ = 0;
 };
@@ -140,8 +145,6 @@ void measure_needles(Measures& measures, model::Trainable* trainable, const Meas
     for (const Question& question : sample) longest = std::max(longest, question.row() + 1);
   Reader reader(in, longest);
   Values values(measures);
-  std::vector<double> masses;
-  std::vector<bool> right;
   for (const auto& sample : samples) {
     values.begin_sample();
     for (const Question& question : sample) {
@@ -160,8 +163,7 @@ void measure_needles(Measures& measures, model::Trainable* trainable, const Meas
       values.add("needle_key_weight", mean_over_heads(layers, &HeadKeyMass::mass));
       values.add("needle_key_weight_rescaled", mean_over_heads(layers, &HeadKeyMass::mass_rescaled));
       values.add("entity_key_mass", mean_over_heads(city.results(), &HeadKeyMass::share));
-      if (share) masses.push_back(*share);
-      right.push_back(question.right);
+      if (share) values.add(kAuc, Window{*share, question.right ? 1.0 : 0.0});
       analysis::KnockOut knock_out(*in.model, {question.number.first, question.number.end()}, {row});
       const Place cut = reader.read(question, {{}, {&knock_out}});
       values.add("knockout_logit", cut.logit - whole.logit);
@@ -182,7 +184,6 @@ void measure_needles(Measures& measures, model::Trainable* trainable, const Meas
   values.finish();
   for (const char* name : {"rollout_key_share", "signed_rollout_key_share"})
     measures[name];  // without a value if too long
-  if (masses.size() == right.size()) measures["key_mass_auc"].value = area_under_curve(masses, right);
 }
 
 NoiseAccuracy accuracy_by_layer(const MeasureInputs& in, const tokenizer::Tokenizer& tokenizer, text::NeedleForm form,

@@ -18,25 +18,57 @@ namespace {
 using analysis::MapPart;
 using analysis::MapValue;
 
-// Mean over all heads of those that have a value.
-std::optional<double> explained(const std::vector<analysis::BackgroundLayer>& layers, MapValue value,
-                                std::optional<double> analysis::Explained::*by) {
+// The mean over all heads of those that have a value; by window the head's squared distances from the means `by`, and
+// from the mean of all.
+Measured explained(const MeasureInputs& in, const std::vector<analysis::BackgroundLayer>& layers, MapValue value,
+                   std::optional<double> analysis::Explained::*by, double analysis::ExplainedWindow::*residual) {
   std::vector<double> values;
-  for (const analysis::BackgroundLayer& layer : layers)
-    for (const analysis::BackgroundHead& head : layer.heads)
-      if (const auto& x = head[value].*by) values.push_back(*x);
-  return mean_of(values);
+  std::vector<Window> windows;
+  for (const analysis::BackgroundLayer& layer : layers) {
+    for (const analysis::BackgroundHead& head : layer.heads) {
+      const analysis::Explained& found = head[value];
+      if (!(found.*by)) continue;
+      values.push_back(*(found.*by));
+      windows.resize(found.windows.size());
+      for (size_t w = 0; w < windows.size(); ++w)
+        windows[w].insert(windows[w].end(), {found.windows[w].*residual, found.windows[w].variation});
+    }
+  }
+  return {mean_of(values), windows.empty() ? Windows() : by_text(in, room(in), in.keys.windows, windows)};
+}
+
+// By window, what each head means to it.
+std::vector<Window> by_window(const analysis::HeadEffects& effects) {
+  std::vector<Window> windows;
+  for (const auto& layer : effects.values) {
+    for (const std::vector<double>& head : layer) {
+      windows.resize(head.size());
+      for (size_t w = 0; w < head.size(); ++w) windows[w].push_back(head[w]);
+    }
+  }
+  return windows;
+}
+
+// Empty if a window has none.
+Windows by_text_if_all(const MeasureInputs& in, const std::vector<std::optional<double>>& values) {
+  std::vector<Window> windows;
+  for (const auto& value : values)
+    if (value) windows.push_back({*value});
+  return windows.size() == values.size() ? by_text(in, room(in) + 1, in.keys.windows, windows) : Windows();
 }
 
 void measure_background(Measures& measures, const MeasureInputs& in, const analysis::MeanMaps& calibration) {
   analysis::Background background(calibration);
-  observe(in, all_windows(in, room(in), in.keys.windows), background);
+  observe(in, all_windows(in, room(in), in.keys.windows), background, {}, [&] { background.end_window(); });
   const auto layers = background.results();
-  using analysis::Explained;
-  measures["a1_explained_by_place"].value = explained(layers, MapValue::positive, &Explained::place);
-  measures["a2_explained_by_place"].value = explained(layers, MapValue::noise, &Explained::place);
-  measures["a2_explained_by_key"].value = explained(layers, MapValue::noise, &Explained::key);
-  measures["log_a2_explained_by_place"].value = explained(layers, MapValue::log_noise, &Explained::place);
+  using analysis::Explained, analysis::ExplainedWindow;
+  const auto by_place = [&](MapValue value) {
+    return explained(in, layers, value, &Explained::place, &ExplainedWindow::place);
+  };
+  measures["a1_explained_by_place"] = by_place(MapValue::positive);
+  measures["a2_explained_by_place"] = by_place(MapValue::noise);
+  measures["log_a2_explained_by_place"] = by_place(MapValue::log_noise);
+  measures["a2_explained_by_key"] = explained(in, layers, MapValue::noise, &Explained::key, &ExplainedWindow::key);
 }
 
 // The loss with all maps of one part replaced: by their own best map of rank kFixedRank, by one that is fixed, and by
@@ -56,7 +88,7 @@ void measure_replacement(Measures& measures, const MeasureInputs& in, const anal
     options.divide = {true};  // as `calibrated` does
     const auto result = analysis::functional_rank(in.model, windows, &calibration, options);
     const auto set = [&](const std::string& measure, const std::vector<double>& nll) {
-      measures[measure] = {mean_of(nll), by_text(in, room(in) + 1, in.keys.windows, nll)};
+      measures[measure] = {mean_of(nll), by_text(in, room(in) + 1, in.keys.windows, singles(nll))};
     };
     set("loss_full_maps_nats", result.nll_nats);
     for (const analysis::FunctionalRankPoint& point : result.points) {
@@ -89,7 +121,7 @@ void measure_writes(Measures& measures, const MeasureInputs& in) {
       if (const auto mean = mean_of(layers_of)) of_windows.push_back(*mean);
     measures[name] = {mean_of(means), {}};
     if (!of_windows.empty() && of_windows.size() == windows.size())
-      measures[name].windows = by_text(in, room(in), in.keys.windows, of_windows);
+      measures[name].windows = by_text(in, room(in), in.keys.windows, singles(of_windows));
   }
 }
 
@@ -114,11 +146,12 @@ void measure_terms(Measures& measures, const MeasureInputs& in, const analysis::
 
 void measure_heads(Measures& measures, model::Trainable& trainable, const MeasureInputs& in) {
   const auto windows = all_windows(in, room(in) + 1, in.keys.windows);
-  const auto gates = analysis::gate_importance(trainable, windows).means();
-  measures["head_importance_gini"].value = analysis::gini(gates);
-  auto rises = analysis::ablation(in.model, windows).means();
-  for (double& rise : rises) rise = std::max(rise, 0.0);
-  measures["head_ablation_gini"].value = analysis::gini(rises);
+  const auto set = [&](const char* measure, const analysis::HeadEffects& effects) {
+    const Windows kept = by_text(in, room(in) + 1, in.keys.windows, by_window(effects));
+    measures[measure] = {over_windows(OverWindows::gini, kept), kept};
+  };
+  set("head_importance_gini", analysis::gate_importance(trainable, windows));
+  set("head_ablation_gini", analysis::ablation(in.model, windows));
 }
 
 LayerProfile profile_layers(const MeasureInputs& in) {
@@ -132,11 +165,13 @@ LayerProfile profile_layers(const MeasureInputs& in) {
       const auto at = static_cast<size_t>(layer.layer);
       profile.gain[at] = layer.gain.mean;
       profile.random_gain[at] = layer.random.mean;
-      profile.gain_windows[at] = by_text(in, room(in) + 1, in.keys.windows, layer.gain_by_window);
+      profile.gain_windows[at] = by_text(in, room(in) + 1, in.keys.windows, singles(layer.gain_by_window));
     }
   }
-  for (const auto& layer : analysis::layer_sensitivity(loss, in.seed))
-    profile.sensitivity.push_back(layer ? std::optional(layer->mean) : std::nullopt);
+  for (const analysis::LayerSensitivity& layer : analysis::layer_sensitivity(loss, in.seed)) {
+    profile.sensitivity.push_back(layer.rise ? std::optional(layer.rise->mean) : std::nullopt);
+    profile.sensitivity_windows.push_back(by_text_if_all(in, layer.rise_by_window));
+  }
   return profile;
 }
 

@@ -56,7 +56,7 @@ void measure_outliers(Measures& measures, const MeasureInputs& in, model::Contex
   for (const auto& [name, ratios] : {std::pair{"hidden_outlier_ratio", hidden}, {"logit_outlier_ratio", logits}}) {
     // Where most activations are 0 there is nothing to set the largest against.
     const bool finite = std::ranges::all_of(ratios, [](double ratio) { return std::isfinite(ratio); });
-    measures[name] = finite ? Measured{mean_of(ratios), by_text(in, count, most, ratios)} : Measured{};
+    measures[name] = finite ? Measured{mean_of(ratios), by_text(in, count, most, singles(ratios))} : Measured{};
   }
 }
 

@@ -17,9 +17,8 @@ using Ids = std::vector<int32_t>;
 std::vector<Ids> even_windows(const Ids& text, int32_t bos, int64_t count, int64_t most, const std::string& name);
 // Of all texts, one after another.
 std::vector<Ids> all_windows(const MeasureInputs& in, int64_t count, int64_t most);
-// Values of all_windows(), text by text.
-std::vector<std::vector<double>> by_text(const MeasureInputs& in, int64_t count, int64_t most,
-                                         const std::vector<double>& values);
+// What all_windows() add to a measure, text by text.
+Windows by_text(const MeasureInputs& in, int64_t count, int64_t most, const std::vector<Window>& windows);
 // Reads windows of N tokens with an observer, calling begin(ids) before and end() behind each.
 void observe(const MeasureInputs& in, const std::vector<Ids>& windows, attention::Observer& observer,
              const std::function<void(const Ids&)>& begin = {}, const std::function<void()>& end = {});

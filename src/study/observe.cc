@@ -14,6 +14,13 @@ namespace {
 
 using nlohmann::ordered_json;
 
+// Of a run, without a value yet.
+Observation observation(const ordered_json& result, const std::string& measure) {
+  Observation of = {result["size"], result["track"], result["member"], result["seed"], measure, {}, {}, {}};
+  if (const auto context = result.find("context"); context != result.end()) of.tokens = context->get<int64_t>();
+  return of;
+}
+
 bool has_loss(const ordered_json& result) {
   return !result.contains("failed") && result["measures"].contains("loss_nats");
 }
@@ -30,33 +37,56 @@ std::vector<std::optional<double>> profile(const ordered_json& result, const cha
   return values;
 }
 
-using WindowValues = std::vector<std::vector<double>>;  // by text, then window
+Windows windows_of(const ordered_json& texts) {
+  Windows windows;
+  for (const ordered_json& text : texts) {
+    windows.emplace_back();
+    for (const ordered_json& window : text)
+      windows.back().push_back(window.is_number() ? Window{window.get<double>()} : window.get<Window>());
+  }
+  return windows;
+}
 
-// What the layers begin … end − 1 that have a noise term gain in each window, on average; empty where it was not kept.
-WindowValues mean_windows(const ordered_json& result, size_t begin, size_t end) {
-  const auto kept = result["layers"].value("gain_windows", std::vector<WindowValues>());
-  WindowValues sums;
-  double layers = 0;
-  for (size_t layer = begin; layer < std::min(end, kept.size()); ++layer) {
-    if (kept[layer].empty()) continue;
-    ++layers;
-    sums.resize(kept[layer].size());
-    for (size_t text = 0; text < sums.size(); ++text) {
-      sums[text].resize(kept[layer][text].size());
-      for (size_t w = 0; w < sums[text].size(); ++w) sums[text][w] += kept[layer][text][w];
+// Of layer after layer, window by window; none where it was not kept.
+std::vector<Windows> layer_windows(const ordered_json& result, const char* key) {
+  std::vector<Windows> layers;
+  if (!result.contains("layers")) return layers;
+  for (const ordered_json& layer : result["layers"].value(key, ordered_json::array()))
+    layers.push_back(windows_of(layer));
+  return layers;
+}
+
+// Window by window, what each of some layers has of it; empty unless all have the same windows.
+Windows side_by_side(const std::vector<Windows>& layers) {
+  Windows all;
+  for (const Windows& layer : layers) {
+    if (&layer == &layers.front()) all = layer;
+    if (layer.size() != all.size()) return {};
+    for (size_t text = 0; text < all.size(); ++text) {
+      if (layer[text].size() != all[text].size()) return {};
+      for (size_t w = 0; w < all[text].size() && &layer != &layers.front(); ++w)
+        all[text][w].insert(all[text][w].end(), layer[text][w].begin(), layer[text][w].end());
     }
   }
-  for (auto& text : sums)
-    for (double& value : text) value /= layers;
-  return sums;
+  return all;
+}
+
+// The mean of each window's numbers.
+Windows means_of(Windows windows) {
+  for (auto& text : windows)
+    for (Window& window : text) window = {mean(window)};
+  return windows;
 }
 
 // What layers gain by their noise term: the last third, rounded up, the others, and whether those gain most that the
 // softmax of the same size and seed needs most.
 void add_gains(std::vector<Observation>& to, const ordered_json& result, const std::vector<ordered_json>& results) {
   const auto gain = profile(result, "gain_nats");
+  const std::vector<Windows> gain_windows = layer_windows(result, "gain_windows");
+  std::vector<Windows> sensitivity_windows;
   bool twin_failed = false;
   std::vector<double> last, others, known, needed;
+  std::vector<Windows> last_windows, other_windows, known_windows, needed_windows;
   const size_t first_of_last = gain.size() - (gain.size() + 2) / 3;
   std::vector<std::optional<double>> sensitivity;
   for (const ordered_json& twin : results) {
@@ -64,24 +94,33 @@ void add_gains(std::vector<Observation>& to, const ordered_json& result, const s
         twin["track"] == result["track"] && twin["size"] == result["size"] && twin["seed"] == result["seed"];
     if (!same || twin["member"] != "softmax") continue;
     sensitivity = profile(twin, "sensitivity_nats");
+    sensitivity_windows = layer_windows(twin, "sensitivity_windows");
     twin_failed = twin.contains("failed");
   }
   for (size_t layer = 0; layer < gain.size(); ++layer) {
     if (!gain[layer]) continue;
-    (layer >= first_of_last ? last : others).push_back(*gain[layer]);
+    const auto windows = [layer](const std::vector<Windows>& of) { return layer < of.size() ? of[layer] : Windows(); };
+    const bool is_last = layer >= first_of_last;
+    (is_last ? last : others).push_back(*gain[layer]);
+    (is_last ? last_windows : other_windows).push_back(windows(gain_windows));
     if (layer >= sensitivity.size() || !sensitivity[layer]) continue;
     known.push_back(*gain[layer]);
+    known_windows.push_back(windows(gain_windows));
     needed.push_back(*sensitivity[layer]);
+    needed_windows.push_back(windows(sensitivity_windows));
   }
-  const auto add = [&](const char* name, const std::optional<double>& value, WindowValues windows = {}) {
-    to.push_back({result["size"], result["track"], result["member"], result["seed"], name, value, std::move(windows)});
+  const auto add = [&](const char* name, const std::optional<double>& value, Windows windows) {
+    to.push_back(observation(result, name));
+    to.back().value = value;
+    to.back().windows = std::move(windows);
   };
-  add("gain_last_third_nats", mean_of(last), mean_windows(result, first_of_last, gain.size()));
-  add("gain_other_layers_nats", mean_of(others), mean_windows(result, 0, first_of_last));
+  add("gain_last_third_nats", mean_of(last), means_of(side_by_side(last_windows)));
+  add("gain_other_layers_nats", mean_of(others), means_of(side_by_side(other_windows)));
+  known_windows.insert(known_windows.end(), needed_windows.begin(), needed_windows.end());
   if (twin_failed)
-    add("gain_task_correlation", std::numeric_limits<double>::quiet_NaN());
+    add("gain_task_correlation", std::numeric_limits<double>::quiet_NaN(), {});
   else if (!sensitivity.empty())
-    add("gain_task_correlation", analysis::rank_correlation(known, needed));
+    add("gain_task_correlation", analysis::rank_correlation(known, needed), side_by_side(known_windows));
 }
 
 // Parameters of a softmax of equal loss over the run's own, on the line through the losses of the softmax models of the
@@ -107,8 +146,8 @@ void add_equal_loss(std::vector<Observation>& to, const ordered_json& result,
     const double equal = x0 + (x1 - x0) * (y0 - loss) / (y0 - y1);
     ratio = std::exp(equal) / result["parameters"].get<double>();
   }
-  to.push_back(
-      {result["size"], result["track"], result["member"], result["seed"], "equal_loss_parameters_ratio", ratio, {}});
+  to.push_back(observation(result, "equal_loss_parameters_ratio"));
+  to.back().value = ratio;
 }
 
 // Fills value and windows from a run's result; false if the run does not have this measure.
@@ -120,7 +159,7 @@ bool read(Observation& to, const ordered_json& result) {
   const std::string& name = to.measure;
   if (const auto found = result["measures"].find(name); found != result["measures"].end()) {
     if (!(*found)["value"].is_null()) to.value = (*found)["value"].get<double>();
-    to.windows = (*found)["windows"].get<std::vector<std::vector<double>>>();
+    to.windows = windows_of((*found)["windows"]);
     return true;
   }
   // Runs that kept no answers by question.
@@ -147,7 +186,7 @@ Observations observe(const Claims& claims, const std::vector<ordered_json>& resu
     const auto [at, fresh] = fewest[result["track"]].try_emplace(result["size"], parameters);
     at->second = std::min(at->second, parameters);
     for (const auto& [name, info] : claims.measures) {
-      Observation one = {result["size"], result["track"], result["member"], result["seed"], name, {}, {}};
+      Observation one = observation(result, name);
       if (read(one, result)) observations.all.push_back(std::move(one));
     }
     if (result.contains("layers")) add_gains(observations.all, result, results);

@@ -54,7 +54,10 @@ bool is_measure(const ordered_json& measured) {
   if (!measured.is_object() || !measured.contains("value") || !measured.contains("windows")) return false;
   const ordered_json &value = measured["value"], &texts = measured["windows"];
   const auto holds_numbers = [](const ordered_json& text) {
-    return text.is_array() && std::ranges::all_of(text, [](const ordered_json& window) { return window.is_number(); });
+    const auto is_number = [](const ordered_json& x) { return x.is_number(); };
+    return text.is_array() && std::ranges::all_of(text, [&](const ordered_json& window) {
+             return is_number(window) || (window.is_array() && std::ranges::all_of(window, is_number));
+           });
   };
   return (value.is_null() || value.is_number()) && texts.is_array() && std::ranges::all_of(texts, holds_numbers);
 }
@@ -243,9 +246,15 @@ class Study {
   // Null if it was stopped.
   ordered_json carry_out(size_t at) {
     const PlannedRun& run = runs_[at];
-    ordered_json result = {{"version", kResultVersion}, {"key", key_of(run)},           {"track", run.track},
-                           {"size", run.size},          {"member", run.member},         {"seed", run.seed},
-                           {"pilot", run.pilot},        {"parameters", parameters_[at]}};
+    ordered_json result = {{"version", kResultVersion},
+                           {"key", key_of(run)},
+                           {"track", run.track},
+                           {"size", run.size},
+                           {"member", run.member},
+                           {"seed", run.seed},
+                           {"pilot", run.pilot},
+                           {"parameters", parameters_[at]},
+                           {"context", run.config.train.context}};
     const auto steps = static_cast<double>(run.config.train.steps());
     try {
       const ordered_json figures = runner_.carry_out(

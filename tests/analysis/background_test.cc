@@ -27,7 +27,10 @@ Explained explained(const std::vector<PlantedLayer>& calibration, const std::vec
   MeanMaps mean(calibration[0].tokens, {}, true);
   for (const PlantedLayer& layer : calibration) show(layer, mean, rows);
   Background background(mean);
-  for (const PlantedLayer& layer : unseen) show(layer, background, rows);
+  for (const PlantedLayer& layer : unseen) {
+    show(layer, background, rows);
+    background.end_window();
+  }
   const auto results = background.results();
   return results.at(0).heads.at(0)[value];
 }
@@ -158,6 +161,17 @@ TEST(Background, AgreesWithTheFormulaOnRandomMaps) {
         EXPECT_NEAR(e.place.value(), expected.place, 1e-10) << k;
         EXPECT_NEAR(e.key.value(), expected.key, 1e-10) << k;
         EXPECT_NEAR(e.row.value(), expected.row, 1e-10) << k;
+        // What windows add is all there is, and a window alone is known by hand.
+        ASSERT_EQ(e.windows.size(), unseen.size());
+        double place = 0, key = 0, row = 0, variation = 0;
+        for (const ExplainedWindow& w : e.windows)
+          place += w.place, key += w.key, row += w.row, variation += w.variation;
+        EXPECT_NEAR(1 - place / variation, expected.place, 1e-10) << k;
+        EXPECT_NEAR(1 - key / variation, expected.key, 1e-10) << k;
+        EXPECT_NEAR(1 - row / variation, expected.row, 1e-10) << k;
+        const Explained last = explained(calibration, {unseen.back()}, static_cast<MapValue>(k), rows);
+        EXPECT_NEAR(last.windows.at(0).place, e.windows[2].place, 1e-10 * e.windows[2].place) << k;
+        EXPECT_LE(last.windows.at(0).variation, e.windows[2].variation * (1 + 1e-10)) << "about its own mean";
       }
     }
   }

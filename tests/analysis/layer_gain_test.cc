@@ -140,19 +140,24 @@ TEST(LayerSensitivity, IsTheRiseInLossOnInductionTargets) {
   const auto sensitivity = layer_sensitivity(loss, 1);
   ASSERT_EQ(sensitivity.size(), 2u);
   for (int layer = 0; layer < 2; ++layer) {
-    double rise = 0;
+    const LayerSensitivity& found = sensitivity[static_cast<size_t>(layer)];
+    ASSERT_EQ(found.rise_by_window.size(), 3u);
+    double rises = 0;
     for (size_t w = 0; w < 2; ++w) {
       NoAttention none(layer);
-      rise += mean_nll(family, windows[w], {&none}, targets[w]) - mean_nll(family, windows[w], {}, targets[w]);
+      const double rise =
+          mean_nll(family, windows[w], {&none}, targets[w]) - mean_nll(family, windows[w], {}, targets[w]);
+      EXPECT_NEAR(found.rise_by_window[w].value(), rise, kTolerance);
+      rises += rise;
     }
-    const auto& found = sensitivity[static_cast<size_t>(layer)];
-    ASSERT_TRUE(found);
-    EXPECT_EQ(found->windows, 2);
-    EXPECT_NEAR(found->mean, rise / 2, kTolerance);
-    EXPECT_GT(std::abs(found->mean), 1e-2);
+    EXPECT_FALSE(found.rise_by_window[2]);
+    ASSERT_TRUE(found.rise);
+    EXPECT_EQ(found.rise->windows, 2);
+    EXPECT_NEAR(found.rise->mean, rises / 2, kTolerance);
+    EXPECT_GT(std::abs(found.rise->mean), 1e-2);
   }
   WindowLoss nothing(family.model, {{1, 2, 3}});
-  for (const auto& none : layer_sensitivity(nothing, 1)) EXPECT_FALSE(none);
+  for (const LayerSensitivity& none : layer_sensitivity(nothing, 1)) EXPECT_FALSE(none.rise);
 }
 
 }  // namespace

@@ -85,6 +85,26 @@ TEST(Given, WhatIsMeasuredIsWhatClaimsAsk) {
   EXPECT_TRUE(has(0, "head_importance_gini") && !has(2, "head_importance_gini"));
   EXPECT_TRUE(has(1, "attribution_key_share") && !has(3, "attribution_key_share"));
   EXPECT_TRUE(has(1, "needle_key_mass") && has(3, "needle_key_mass"));
+  // A value is what the claims' statistic makes of the windows that were kept, and those were kept that claims draw.
+  for (const auto& result : results) {
+    EXPECT_EQ(result["context"], 64);
+    for (const auto& [name, measured] : result["measures"].items()) {
+      const auto info = claims.measures.find(name);
+      if (info == claims.measures.end()) continue;
+      SCOPED_TRACE(name);
+      Windows windows;
+      for (const auto& text : measured["windows"]) {
+        windows.emplace_back();
+        for (const auto& window : text)
+          windows.back().push_back(window.is_array() ? window.get<Window>() : Window{window.get<double>()});
+      }
+      const auto value = over_windows(info->second.windows, windows);
+      ASSERT_EQ(value.has_value(), measured["value"].is_number());
+      if (!value) continue;
+      // Numbers are kept to eight digits; the variance of ln A2 is a difference of such.
+      EXPECT_NEAR(*value, measured["value"].get<double>(), 2e-7 * std::max(1.0, std::abs(*value)));
+    }
+  }
   // One model a member decides nothing, and what takes training has no runs.
   const auto judged = judge(claims, observe(claims, results));
   for (const ClaimResult& claim : judged) {

@@ -54,7 +54,7 @@ class World {
  public:
   World& add(const std::string& member, int64_t seed, const std::string& measure, std::optional<double> value,
              const std::string& size = "small", const std::string& track = "language") {
-    observations_.all.push_back({size, track, member, seed, measure, value, {}});
+    observations_.all.push_back({size, track, member, seed, measure, value, {}, {}});
     return *this;
   }
   // One value a seed, from seed 0.
@@ -159,15 +159,15 @@ TEST(Judge, OneRunHasAnIntervalOverTextsAndWindows) {
   constexpr int kTrials = 200;
   int covered = 0;
   for (int trial = 0; trial < kTrials; ++trial) {
-    Observation softmax = {"small", "language", "softmax", 0, "loss", 0.0, {}}, diff = softmax;
+    Observation softmax = {"small", "language", "softmax", 0, "loss", 0.0, {}, {}}, diff = softmax;
     diff.member = "diff_v2";
     for (int text = 0; text < 40; ++text) {
       const double hard = normal(random), change = -0.3 + 0.2 * normal(random);
       softmax.windows.emplace_back();
       diff.windows.emplace_back();
       for (int window = 0; window < 4; ++window) {
-        softmax.windows.back().push_back(hard + 0.03 * normal(random));
-        diff.windows.back().push_back(hard + change + 0.03 * normal(random));
+        softmax.windows.back().push_back({hard + 0.03 * normal(random)});
+        diff.windows.back().push_back({hard + change + 0.03 * normal(random)});
       }
     }
     const Observations observations = {{{"language", {"small"}}}, {softmax, diff}};
@@ -186,9 +186,9 @@ TEST(Judge, TwoRunsHaveAnIntervalOverWindowsToo) {
   World world;
   for (int64_t seed = 0; seed < 2; ++seed) {
     const auto shift = static_cast<double>(seed);
-    world.observations().all.push_back({"small", "language", "softmax", seed, "loss", 2.5, {{2, 3}}});
+    world.observations().all.push_back({"small", "language", "softmax", seed, "loss", 2.5, {singles({2, 3})}, {}});
     world.observations().all.push_back(
-        {"small", "language", "diff_v2", seed, "loss", 2 + shift, {{2 + shift, 2 + shift}}});
+        {"small", "language", "diff_v2", seed, "loss", 2 + shift, {singles({2 + shift, 2 + shift})}, {}});
   }
   const PartResult result = world.judge_one(claims_of(kLower)).parts[0];
   EXPECT_EQ(result.verdict, Verdict::undecided);
@@ -204,7 +204,8 @@ TEST(Judge, TwoRunsHaveAnIntervalOverWindowsToo) {
 }
 
 TEST(Judge, WindowsMustBeTheSameOnes) {
-  Observation softmax = {"small", "language", "softmax", 0, "loss", 2.0, {{1, 2}, {3}}}, diff = softmax;
+  Observation softmax = {"small", "language", "softmax", 0, "loss", 2.0, {singles({1, 2}), singles({3})}, {}},
+              diff = softmax;
   diff.member = "diff_v2";
   const auto interval = [&](const std::string& of) {
     const Observations observations = {{{"language", {"small"}}}, {softmax, diff}};
@@ -212,14 +213,14 @@ TEST(Judge, WindowsMustBeTheSameOnes) {
   };
   EXPECT_EQ(interval(kLower)->low, 0);  // equal windows, drawn together: no difference in any draw
   EXPECT_EQ(interval(kLower)->high, 0);
-  diff.windows = {{1}, {2, 3}};
+  diff.windows = {singles({1}), singles({2, 3})};
   EXPECT_FALSE(interval(kLower));
   diff.windows.clear();
   EXPECT_FALSE(interval(kLower));
   // A measure that says that it does not follow from windows has no such interval; a median is taken as one.
   for (const char* measure : {"score", "rank"}) {
     diff.measure = measure;
-    diff.windows = {{1, 1, 1, 1, 1, 1, 1, 900}, {1, 1, 1, 1, 1, 1, 1, 900}};  // 900 is half of a draw in 1 of 4000
+    diff.windows = Windows(2, singles({1, 1, 1, 1, 1, 1, 1, 900}));  // 900 is half of a draw in 1 of 4000
     const auto of = part(fmt::format(
         R"("measure": "{}", "comparison": "value", "of": "diff", "direction": "above", "threshold": 0)", measure));
     const auto found = interval(of);
@@ -230,12 +231,32 @@ TEST(Judge, WindowsMustBeTheSameOnes) {
   }
 }
 
+// N is that of the runs; of runs that do not say, that of the measure; none where the measure has none.
+TEST(Judge, PartsSayTheirTokens) {
+  Claims claims = claims_of(kLower);
+  Observation diff = {"small", "language", "diff_v2", 0, "loss", 2.0, {}, 64};
+  const auto tokens = [&] {
+    const Observations observations = {{{"language", {"small"}}}, {diff}};
+    const ClaimResult result = judge(claims, observations).front();
+    const auto json = to_json(result, claims)["parts"][0]["tokens"];
+    EXPECT_EQ(json.is_null() ? std::nullopt : std::optional<int64_t>(json), result.parts[0].tokens);
+    return result.parts[0].tokens;
+  };
+  claims.measures.at("loss").tokens = 256;
+  EXPECT_EQ(tokens(), 64);
+  diff.tokens.reset();
+  EXPECT_EQ(tokens(), 256);
+  diff.tokens = 64;
+  claims.measures.at("loss").tokens.reset();
+  EXPECT_FALSE(tokens());
+}
+
 // A gain beside that of another track: the windows of each track are drawn apart, whatever their numbers.
 TEST(Judge, WindowsOfTwoTracksAreDrawnApart) {
   World world;
-  const auto add = [&](const char* member, const char* track, std::vector<double> windows) {
+  const auto add = [&](const char* member, const char* track, const std::vector<double>& windows) {
     const double value = std::accumulate(windows.begin(), windows.end(), 0.0) / static_cast<double>(windows.size());
-    world.observations().all.push_back({"small", track, member, 0, "loss", value, {std::move(windows)}});
+    world.observations().all.push_back({"small", track, member, 0, "loss", value, {singles(windows)}, {}});
   };
   add("softmax", "retrieval", {1, 1, 1});
   add("diff_v2", "retrieval", {0.5, 0.5, 0.5});

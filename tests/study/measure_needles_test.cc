@@ -67,11 +67,11 @@ TEST(MeasureNeedles, AreWhatPassesByHandShow) {
     Measures measures;
     measure_needles(measures, nullptr, in, *tokenizer, needle.form, tasks, result);
     EXPECT_FALSE(measures.contains("attribution_key_share"));
-    using Windows = std::vector<std::vector<double>>;  // by sample, then depth
-    Windows logits, ranks, masses, cities, flows, signed_flows;
+    using Values = std::vector<std::vector<double>>;  // by sample, then depth
+    Values logits, ranks, masses, cities, flows, signed_flows;
     double largest = 0;
     for (size_t s = 0; s <= kRolloutSamples; ++s) {
-      for (Windows* windows : {&logits, &ranks, &masses, &cities}) windows->emplace_back();
+      for (Values* values : {&logits, &ranks, &masses, &cities}) values->emplace_back();
       if (s < kRolloutSamples) flows.emplace_back(), signed_flows.emplace_back();
       for (const eval::NeedleTask& task : tasks) {
         const text::NeedlePrompt& prompt = task.prompts[s];
@@ -96,11 +96,11 @@ TEST(MeasureNeedles, AreWhatPassesByHandShow) {
         logits.back().push_back(static_cast<double>(after[answer]) - static_cast<double>(before[answer]));
         largest = std::max(largest, std::abs(logits.back().back()));
         ranks.back().push_back(rank(after) - rank(before));
-        for (const auto& [span, windows] : {std::pair{number, &masses}, {city, &cities}}) {
+        for (const auto& [span, values] : {std::pair{number, &masses}, {city, &cities}}) {
           std::vector<double> heads;
           for (const LastRow& head : maps.rows)
             if (const auto share = head.share(span)) heads.push_back(*share);
-          windows->back().push_back(mean(heads));
+          values->back().push_back(mean(heads));
         }
         if (s >= kRolloutSamples) continue;
         const auto flow = [&](analysis::Flow which) {
@@ -110,14 +110,14 @@ TEST(MeasureNeedles, AreWhatPassesByHandShow) {
         signed_flows.back().push_back(flow(analysis::Flow::signed_map));
       }
     }
-    const auto expect_near = [&](const char* name, const Windows& expected, double tolerance) {
+    const auto expect_near = [&](const char* name, const Values& expected, double tolerance) {
       const Windows& found = measures[name].windows;
       ASSERT_EQ(found.size(), expected.size()) << name;
       double sum = 0, count = 0;
       for (size_t s = 0; s < expected.size(); ++s) {
         ASSERT_EQ(found[s].size(), expected[s].size()) << name;
         for (size_t t = 0; t < expected[s].size(); ++t) {
-          EXPECT_NEAR(found[s][t], expected[s][t], tolerance) << name << ' ' << s << ' ' << t;
+          EXPECT_NEAR(found[s][t].at(0), expected[s][t], tolerance) << name << ' ' << s << ' ' << t;
           sum += expected[s][t], ++count;
         }
       }

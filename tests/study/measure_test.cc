@@ -51,10 +51,10 @@ TEST_F(MeasureTest, ErrorsOfPredictions) {
   for (const int32_t id : {30, 31, 32, 30, 31, 32, 30, 31}) second.push_back(id);
   Measures measures;
   measure_predictions(measures, inputs(chain, {first, second}));
-  EXPECT_EQ(measures["token_error"].windows, (std::vector<std::vector<double>>{{0}, {1.0 / 8, 3.0 / 8}}));
+  EXPECT_EQ(measures["token_error"].windows, (Windows{singles({0}), singles({1.0 / 8, 3.0 / 8})}));
   EXPECT_DOUBLE_EQ(*measures["token_error"].value, (1 + 3) / 24.0);
   // Sequences of three that come again: (30 31 32) at token 5, (31 32 30) at 6, (32 30 31) at 7; the one to 30 missed.
-  EXPECT_EQ(measures["ngram_error"].windows, (std::vector<std::vector<double>>{{}, {1.0 / 3}}));
+  EXPECT_EQ(measures["ngram_error"].windows, (Windows{{}, singles({1.0 / 3})}));
 }
 
 TEST_F(MeasureTest, LossIsThatOfPerplexity) {
@@ -109,6 +109,16 @@ TEST_F(MeasureTest, MapsAreMeasuredAsTheAnalyzerDoes) {
     // Not applicable without a noise term. Two layers of the three have a window below N, so no block.
     EXPECT_EQ(measures.at("a2_block_rank_entropy").value.has_value(), differs);
     EXPECT_EQ(measures.at("a2_layers_in_rank_band").value.has_value(), differs);
+    if (differs) {
+      // The block's rank of each head of layer 1, behind the layer's number.
+      const Window& ranks = measures.at("a2_layers_in_rank_band").windows.at(0).at(0);
+      const Window& pooled = measures.at("a2_block_rank_entropy").windows.at(0).at(0);
+      ASSERT_EQ(ranks.size(), 2 * pooled.size());
+      for (size_t head = 0; head < pooled.size(); ++head) {
+        EXPECT_EQ(ranks[2 * head], 1);
+        EXPECT_EQ(ranks[2 * head + 1], pooled[head]);
+      }
+    }
     EXPECT_EQ(*measures["row_sum_off_share"].value > 0, differs);
     EXPECT_EQ(*measures["raw_over_one_share"].value, 0);
   }
@@ -262,7 +272,7 @@ TEST_F(MeasureTest, LastWordsThatAreNotForetold) {
     if (!add(id, id + 1 + static_cast<int32_t>(texts.items.size() == 2))) texts.items.pop_back(), ++id;
   Measures measures;
   measure_last_words(measures, in, *tokenizer, texts);
-  EXPECT_EQ(measures["last_word_error"].windows, (std::vector<std::vector<double>>{{0, 0, 1}}));
+  EXPECT_EQ(measures["last_word_error"].windows, Windows{singles({0, 0, 1})});
   EXPECT_NEAR(*measures["last_word_error"].value, 1.0 / 3, 1e-12);
 }
 

@@ -44,7 +44,7 @@ TEST(Observe, ReadsMeasuresNeedlesAndFigures) {
   EXPECT_EQ(loss->size, "large");
   EXPECT_EQ(loss->track, "language");
   EXPECT_EQ(loss->value, 3.5);
-  EXPECT_EQ(loss->windows, (std::vector<std::vector<double>>{{3, 4}, {3.5}}));
+  EXPECT_EQ(loss->windows, (Windows{singles({3, 4}), singles({3.5})}));
   EXPECT_EQ(find(observations, "softmax", "needle_accuracy")->value, 0.75);
   EXPECT_EQ(find(observations, "softmax", "needle_error")->value, 0.25);
   EXPECT_EQ(find(observations, "softmax", "parameters")->value, 200);
@@ -86,9 +86,19 @@ TEST(Observe, GainsOfLayersBesideTheTwinOfTheSeed) {
   const auto flat = [](double x) { return ordered_json{{x, x + 1}, {x + 2}}; };
   diff["layers"]["gain_windows"] = {ordered_json::array(), flat(1), flat(3), flat(2), flat(6)};
   const Observations kept = observe(claims, {diff, twin, other});
-  using Windows = std::vector<std::vector<double>>;
-  EXPECT_EQ(find(kept, "diff_v2", "gain_last_third_nats")->windows, (Windows{{4, 5}, {6}}));
-  EXPECT_EQ(find(kept, "diff_v2", "gain_other_layers_nats")->windows, (Windows{{2, 3}, {4}}));
+  EXPECT_EQ(find(kept, "diff_v2", "gain_last_third_nats")->windows, (Windows{singles({4, 5}), singles({6})}));
+  EXPECT_EQ(find(kept, "diff_v2", "gain_other_layers_nats")->windows, (Windows{singles({2, 3}), singles({4})}));
+  EXPECT_TRUE(find(kept, "diff_v2", "gain_task_correlation")->windows.empty()) << "those of the twin were not kept";
+  // Of each window the gains of the layers with a noise term, then what the twin's layers are needed for.
+  twin["layers"]["sensitivity_windows"] = {flat(50), flat(10), flat(20), flat(30), flat(40)};
+  const Observations both = observe(claims, {diff, twin, other});
+  EXPECT_EQ(find(both, "diff_v2", "gain_task_correlation")->windows,
+            (Windows{{{1, 3, 2, 6, 10, 20, 30, 40}, {2, 4, 3, 7, 11, 21, 31, 41}}, {{3, 5, 4, 8, 12, 22, 32, 42}}}));
+  // A layer whose windows are other ones, or of which none were kept.
+  for (const ordered_json& odd : {ordered_json{{1, 2}}, ordered_json{{1}, {2}}, ordered_json::array()}) {
+    twin["layers"]["sensitivity_windows"][2] = odd;
+    EXPECT_TRUE(find(observe(claims, {diff, twin, other}), "diff_v2", "gain_task_correlation")->windows.empty()) << odd;
+  }
   // A twin that failed is not left out: what is held against it has failed.
   twin.erase("layers");
   twin.erase("measures");
