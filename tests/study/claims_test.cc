@@ -65,7 +65,7 @@ TEST(Claims, AreThoseThatWereFixed) {
   size_t row = 0;
   for (const Claim& claim : claims.claims) {
     EXPECT_EQ(claim.source, claim.id <= 20 ? "seed" : "paper");
-    EXPECT_EQ(claim.kind, claim.id == 7 || claim.id == 8 ? ClaimKind::identity : ClaimKind::measured);
+    EXPECT_EQ(claim.kind, claim.id == 7 ? ClaimKind::identity : ClaimKind::measured);
     for (const Part& part : claim.parts) {
       ASSERT_LT(row, rows.size());
       const Row& expected = rows[row++];
