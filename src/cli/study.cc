@@ -71,7 +71,7 @@ std::string show(const std::vector<study::MemberSummary>& members) {
   using enum report::TextTable::Align;
   table.column("track").column("size").column("member");
   for (const char* column : {"seeds", "parameters", "to softmax", "perplexity", "95 % interval", "bits a byte",
-                             "needles", "95 % interval", "chance", "tokens/s"})
+                             "needles", "95 % interval", "chance", "tokens/s", "analysis s"})
     table.column(column, right);
   const auto perplexity = [](double loss) { return fmt::format("{:.2f}", std::exp(loss)); };
   for (const study::MemberSummary& each : members) {
@@ -84,7 +84,8 @@ std::string show(const std::vector<study::MemberSummary>& members) {
                bits ? fmt::format("{:.4f}", bits->mean) : "-", needles ? percent(needles->mean) : "-",
                needles ? range(needles->interval, percent) : "-",
                each.needle_chance ? percent(*each.needle_chance) : "-",
-               each.tokens_per_s ? fmt::format("{:.0f}", *each.tokens_per_s) : "-"});
+               each.tokens_per_s ? fmt::format("{:.0f}", *each.tokens_per_s) : "-",
+               each.analysis_seconds ? fmt::format("{:.0f}", *each.analysis_seconds) : "-"});
   }
   return table.text();
 }

@@ -41,7 +41,7 @@ RunCurves measure_curves(const MeasureInputs& in, const analysis::MeanMaps& cali
   curves.loss_nats = loss.mean({});
   if (!has_noise(*in.model)) return curves;
   curves.noise = rank_losses(in, windows, calibration, analysis::MapPart::noise, curves.noise_rows);
-  curves.lambda = analysis::lambda_curves(loss, analysis::CurvesOf::layers, 0.05);
+  curves.lambda = analysis::lambda_curves(loss, analysis::CurvesOf::heads, 0.05);
   return curves;
 }
 

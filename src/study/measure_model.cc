@@ -63,8 +63,9 @@ ordered_json to_json(const RunCurves& curves) {
   if (!curves.lambda) return out;
   out["lambda"] = to_json(curves.lambda->model);
   for (const analysis::LayerCurves& layer : curves.lambda->layers) {
-    out["lambda_by_layer"].push_back(to_json(layer.layer_curve));
-    out["lambda_by_layer"].back()["layer"] = layer.layer;
+    ordered_json& own = out["lambda_by_layer"].emplace_back(to_json(layer.layer_curve));
+    own["layer"] = layer.layer;
+    for (const analysis::LambdaCurve& head : layer.heads) own["heads"].push_back(to_json(head));
   }
   return out;
 }

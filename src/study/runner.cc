@@ -1,5 +1,6 @@
 #include "study/runner.h"
 
+#include <chrono>
 #include <cmath>
 
 #include "analysis/dynamics.h"
@@ -156,6 +157,7 @@ ordered_json Runner::carry_out(const PlannedRun& run, const std::vector<eval::Ne
   };
   const train::RunResult trained = train::run(run.config, options, *dist::alone());
   if (trained.stopped) return nullptr;
+  const auto begin = std::chrono::steady_clock::now();
   Trained model(run, folder / "model");
   const fs::path log = folder / "metrics.jsonl";
   const auto metrics = read_metrics(log);
@@ -164,10 +166,12 @@ ordered_json Runner::carry_out(const PlannedRun& run, const std::vector<eval::Ne
   const ordered_json pictures = measure(run, model, measures);
   std::vector<HessianPoint> hessian;
   if (run.hessian) hessian = measure_hessian(measures, train::checkpoints(folder), model.in);
+  const std::chrono::duration<double> analyses = std::chrono::steady_clock::now() - begin;
   ordered_json result = {{"parameters", parameters},
                          {"parameters_without_embeddings", parameters - embeddings},
                          {"tokens", trained.tokens},
                          {"tokens_per_s", speed(metrics)},
+                         {"analysis_seconds", analyses.count()},
                          {"loss_nats", trained.loss_nats},
                          {"perplexity", trained.perplexity},
                          {"bits_per_byte", trained.bits_per_byte},

@@ -31,7 +31,8 @@ struct StudyOptions {
 // text::read_documents, text::train_vocabulary, text::write_vocabulary.
 void make_vocabulary(const std::filesystem::path& folder, int32_t pieces, const std::vector<std::string>& texts);
 
-// The version of what stands in a result.json; older ones are refused.
+// The version of what the numbers in a result.json mean; others are refused. A further number does not change it: a
+// result that lacks what verdicts rest on is made again, and what none rests on may be absent.
 inline constexpr int kResultVersion = 1;
 
 // Does what is not done yet, run after run, each in OUT/runs/NAME: a training run (docs/training.md) and result.json.

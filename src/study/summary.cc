@@ -15,6 +15,11 @@ std::vector<double> values_of(const Runs& runs, const char* key) {
   return values;
 }
 
+std::optional<double> median_of(const Runs& runs, const char* key) {
+  const std::vector<double> values = values_of(runs, key);
+  return values.empty() ? std::nullopt : std::optional(quantile(values, 0.5));
+}
+
 std::optional<Figure> over_seeds(const std::vector<double>& values, double level) {
   if (values.empty()) return std::nullopt;
   return Figure{mean(values), t_interval(values, level)};
@@ -78,7 +83,8 @@ std::vector<MemberSummary> summarize(const std::vector<ordered_json>& runs, cons
       row.bits_per_byte = over_seeds(values_of(of, "bits_per_byte"), claims.level);
     }
     add_needles(row, of, claims.level);
-    if (const auto speeds = values_of(of, "tokens_per_s"); !speeds.empty()) row.tokens_per_s = quantile(speeds, 0.5);
+    row.tokens_per_s = median_of(of, "tokens_per_s");
+    row.analysis_seconds = median_of(of, "analysis_seconds");
   }
   for (MemberSummary& row : all) {
     const auto twin = std::ranges::find_if(all, [&](const MemberSummary& other) {

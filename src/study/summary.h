@@ -26,7 +26,7 @@ struct MemberSummary {
   std::optional<Figure> loss_nats, bits_per_byte;  // only of tracks whose loss the claims ask for: others saw no text
   std::optional<Figure> needle_accuracy;           // of the rung that is judged; intervals cut at 0 and 1
   std::optional<double> needle_chance;
-  std::optional<double> tokens_per_s;  // median
+  std::optional<double> tokens_per_s, analysis_seconds;  // medians
 };
 
 // `runs` are results (docs/study.md), pilots among them left out; members in the order of their first runs.

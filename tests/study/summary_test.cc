@@ -15,6 +15,7 @@ ordered_json run(const std::string& track, const std::string& member, int seed, 
           {"pilot", false},
           {"parameters", member == "softmax" ? 100 : 125},
           {"tokens_per_s", 10 * (seed + 1)},
+          {"analysis_seconds", 30 - 10 * seed},
           {"loss_nats", loss},
           {"bits_per_byte", loss / 2},
           {"needle", {{{"accuracy", accuracy}, {"low", accuracy - 0.1}, {"high", accuracy + 0.1}, {"chance", 0.25}}}}};
@@ -45,6 +46,7 @@ TEST(Summary, MeansOverSeedsWithTheirIntervals) {
   EXPECT_EQ(softmax.needle_accuracy->interval->high, 1) << "cut";
   EXPECT_EQ(softmax.needle_chance, 0.25);
   EXPECT_EQ(softmax.tokens_per_s, 15.0);
+  EXPECT_EQ(softmax.analysis_seconds, 25.0);
 
   EXPECT_EQ(diff.seeds, 1);
   EXPECT_EQ(diff.failed, 1);
