@@ -36,7 +36,8 @@ struct GivenOptions {
 
 // Two results a model, in the form of carry_out(): of the track language what text tells, of the track retrieval what
 // needles tell; all of the size "given". A model that cannot be trained here lacks what needs gradients, and a note
-// says so. Errors: those of model::ModelFile, model::load, measure_model, ask_rungs; unsupported (no tokenizer).
+// says so, as one does where two read the text as different tokens. Errors: those of model::ModelFile, model::load,
+// measure_model, ask_rungs; unsupported (no tokenizer).
 std::vector<nlohmann::ordered_json> measure_given(const std::vector<GivenModel>& models, const GivenOptions& options);
 
 }  // namespace unchain::study

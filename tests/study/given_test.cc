@@ -74,8 +74,9 @@ TEST(Given, WhatIsMeasuredIsWhatClaimsAsk) {
       parse_given({"softmax=" + (folder / "llama").string(), "variant=" + (folder / "variant").string()}, claims),
       options);
   ASSERT_EQ(results.size(), 4u);
-  ASSERT_EQ(notes.size(), 3u) << "each model is named, and the one without gradients";
-  EXPECT_NE(notes[2].find("gradients"), std::string::npos);
+  ASSERT_EQ(notes.size(), 4u) << "each model is named, the one of another vocabulary, and the one without gradients";
+  EXPECT_NE(notes[2].find("other tokens than " + (folder / "llama").string()), std::string::npos) << notes[2];
+  EXPECT_NE(notes[3].find("gradients"), std::string::npos);
   EXPECT_EQ(results[0]["track"], "language");
   EXPECT_EQ(results[1]["track"], "retrieval");
   EXPECT_EQ(results[1]["needle"][0]["asked"], 10);
