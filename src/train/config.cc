@@ -62,32 +62,36 @@ void visit(Config& config, const On& on) {
 }
 
 // The keys of a config.json that a model to be trained may have, and those of its parts.
-const std::set<std::string> kModelKeys = {
-    "model_type",        "architectures",       "vocab_size",          "hidden_size",    "intermediate_size",
-    "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim",       "max_position_embeddings",
-    "rms_norm_eps",      "tie_word_embeddings", "rope_theta",          "rope_scaling",   "rope_parameters",
-    "initializer_range", "hidden_act",          "attention",           "sliding_window", "sliding_window_pattern",
-    "lambda_std_dev"};
+const std::set<std::string> kModelKeys = {"model_type",
+                                          "architectures",
+                                          "vocab_size",
+                                          "hidden_size",
+                                          "intermediate_size",
+                                          "num_hidden_layers",
+                                          "num_attention_heads",
+                                          "num_key_value_heads",
+                                          "head_dim",
+                                          "max_position_embeddings",
+                                          "rms_norm_eps",
+                                          "tie_word_embeddings",
+                                          "rope_theta",
+                                          "rope_scaling",
+                                          "rope_parameters",
+                                          "initializer_range",
+                                          "hidden_act",
+                                          "attention"};
 const std::set<std::string> kAttentionKeys = {"preset", "pairs",      "accounting",  "lambda",
                                               "layers", "calibrated", "lambda_gain", "head_norm",
                                               "rank",   "ratio",      "decays",      "gate"};
 
 // All keys of `root` against the list.
 void check_all_keys(const json& root, const std::string& where) {
-  check_keys(root, "", {"model", "data", "train"}, where, kDocs);
-  std::map<std::string, std::set<std::string>> known;
-  RunConfig config;
-  visit(config, [&](const char* section, const char* key, auto&, Range) { known[section].insert(key); });
-  known["data"].insert("needles");
-  const auto check = [&](const char* pointer, const std::string& section, const std::set<std::string>& names) {
-    const json::json_pointer place(pointer);
-    if (root.contains(place)) check_keys(root.at(place), section, names, where, kDocs);
-  };
-  check("/model", "model", kModelKeys);
-  check("/model/attention", "model.attention", kAttentionKeys);
-  check("/data", "data", known["data"]);
-  check("/data/needles", "data.needles", known["data.needles"]);
-  check("/train", "train", known["train"]);
+  for (const auto& [section, keys] : known_keys()) {
+    std::string pointer = section.empty() ? "" : "/" + section;
+    std::ranges::replace(pointer, '.', '/');
+    if (const json::json_pointer place(pointer); root.contains(place))
+      check_keys(root.at(place), section, keys, where, kDocs);
+  }
 }
 
 // Takes values out of one file; `where` and the key begin every message.
@@ -222,6 +226,15 @@ void apply(json& root, const std::string& setting) {
 }
 
 }  // namespace
+
+std::map<std::string, std::set<std::string>> known_keys() {
+  std::map<std::string, std::set<std::string>> known = {
+      {"", {"model", "data", "train"}}, {"model", kModelKeys}, {"model.attention", kAttentionKeys}};
+  RunConfig config;
+  visit(config, [&](const char* section, const char* key, auto&, Range) { known[section].insert(key); });
+  known["data"].insert("needles");
+  return known;
+}
 
 void check_keys(const json& object, const std::string& section, const std::set<std::string>& known,
                 const std::string& where, const char* docs) {

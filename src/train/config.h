@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
@@ -68,6 +69,9 @@ RunConfig parse_config(const std::string& text, const std::string& where, const 
 // `section` is the object's place in the file, as "data.needles"; empty: the whole. Error: usage.
 void check_keys(const nlohmann::json& object, const std::string& section, const std::set<std::string>& known,
                 const std::string& where, const char* docs);
+
+// All keys that a configuration may have, by section as check_keys() names them; docs/training.md has each.
+std::map<std::string, std::set<std::string>> known_keys();
 
 // Every key with its value.
 nlohmann::ordered_json to_json(const RunConfig& config);

@@ -2,11 +2,13 @@
 
 #include <map>
 
+#include "base/file.h"
 #include "support/temporary_folder.h"
 
 namespace unchain::test {
 namespace {
 
+namespace fs = std::filesystem;
 using train::parse_config;
 using train::RunConfig;
 
@@ -33,6 +35,31 @@ TEST(TrainConfig, ReadsKeysCommentsAndDefaults) {
   EXPECT_EQ(config.train.steps(), 245);  // 244.1, the last step whole
   EXPECT_EQ(config.train.schedule, "cosine");
   EXPECT_EQ(config.train.betas, (std::vector<double>{0.9, 0.95}));
+}
+
+// In the rows of docs/training.md, with their section where they have one of their own there; what an attention may
+// have, in those of docs/attention-family.md.
+TEST(TrainConfig, EveryKeyIsDocumented) {
+  const fs::path docs = fs::path(UNCHAIN_SOURCE_DIR) / "docs";
+  const std::string training = read_text(docs / "training.md"), family = read_text(docs / "attention-family.md");
+  for (const auto& [section, keys] : train::known_keys()) {
+    for (const std::string& key : keys) {
+      const bool attention = section == "model.attention";
+      std::string shown = section == "data.needles" ? "needles." + key : key;
+      if (key == "needles") shown = "needles.share";
+      if (section.empty()) {
+        EXPECT_NE(training.find("\n### " + key + "\n"), std::string::npos) << key;
+        continue;
+      }
+      const std::string& page = attention ? family : training;
+      bool found = false;
+      for (size_t line = page.find("\n| "); line != std::string::npos && !found; line = page.find("\n| ", line + 1)) {
+        const std::string first = page.substr(line + 3, page.find(" |", line + 3) - line - 3);
+        found = first.find("`" + shown + "`") != std::string::npos;
+      }
+      EXPECT_TRUE(found) << section << "." << key;
+    }
+  }
 }
 
 TEST(TrainConfig, SettingsReplaceSingleValues) {
