@@ -211,6 +211,7 @@ void write_page(const std::filesystem::path& html, const json& results, const js
                                                      {"measures", files::kMeasuresJs},
                                                      {"theme", files::kThemeJs},
                                                      {"figures", files::kFiguresJs},
+                                                     {"limits", files::kLimitsJs},
                                                      {"maps", files::kMapsJs},
                                                      {"needle", files::kNeedleJs},
                                                      {"study", files::kStudyJs},

@@ -5,7 +5,7 @@
 
 namespace unchain::report::files {
 
-extern const std::string_view kPageHtml, kPageCss, kMeasuresJs, kThemeJs, kFiguresJs, kMapsJs, kNeedleJs, kStudyJs,
-    kStudyClaimsJs, kStudyCurvesJs, kStudyLayersJs, kStudyPageJs, kCompareJs, kPageJs, kClaimsMd;
+extern const std::string_view kPageHtml, kPageCss, kMeasuresJs, kThemeJs, kFiguresJs, kLimitsJs, kMapsJs, kNeedleJs,
+    kStudyJs, kStudyClaimsJs, kStudyCurvesJs, kStudyLayersJs, kStudyPageJs, kCompareJs, kPageJs, kClaimsMd;
 
 }  // namespace unchain::report::files

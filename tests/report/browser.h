@@ -13,8 +13,9 @@ std::string find_chromium();
 // A plotly.min.js that the set-up has fetched, or an empty path.
 std::filesystem::path find_test_plotly();
 
-// Opens `html` (its folder must be writable) in a window of this width, waits until it is ready, runs `actions` and
-// returns {"data": dataset of the root element, "inner_width", "scroll_width", "client_width", "pictures": {id:
+// Opens `html` (its folder must be writable; "#…" behind its name opens it there) in a window of this width, waits
+// until it is ready, runs `actions` and returns {"data": dataset of the root element, "inner_width", "scroll_width",
+// "client_width", "pictures": {id:
 // {"traces", "layout", "drawn", "label"}}, "controls": [{"what", "name", "reachable"}], "missing": {id: text},
 // "headings": [levels], "lang", "requests": [addresses], "tables": {id: rows of text}, "text": of the page, "extra"}.
 // Throws if there is no such report, with the reason. Actions are JavaScript in the page, with

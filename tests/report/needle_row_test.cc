@@ -8,35 +8,12 @@
 #include <sstream>
 
 #include "report/browser.h"
+#include "report/needle_fixture.h"
 #include "report/page.h"
 #include "support/temporary_folder.h"
 
 namespace unchain::report {
 namespace {
-
-using nlohmann::json;
-
-// Layer 0 has a noise term, layer 3 none. The answer is tokens 2 and 3; head 1 of layer 0 has the largest share on it.
-json example() {
-  return {{"tokens", {"<s>", "Kam <b>", "4", "2", ";"}},
-          {"number", {2, 4}},
-          {"city", "Kamark <b>"},
-          {"answer", "42"},
-          {"text", "42;\n"},
-          {"right", true},
-          {"length", 64},
-          {"depth", 0.5},
-          {"sample", 0},
-          {"layers",
-           {{{"layer", 0},
-             {"positive", {{0.5, 0.1, 0.1, 0.1, 0.2}, {0.3, 0.1, 0.4, 0.15, 0.05}}},
-             {"noise", {{0.2, 0.2, 0.2, 0.2, 0.2}, {0.6, 0.1, 0.1, 0.1, 0.1}}},
-             {"lambda", {0.25, 0.617}}},
-            {{"layer", 3},
-             {"positive", {{0.2, 0.2, 0.2, 0.2, 0.2}, {1, 0, 0, 0, 0}}},
-             {"noise", nullptr},
-             {"lambda", nullptr}}}}};
-}
 
 std::vector<double> signed_row(const json& layer, size_t head, double lambda) {
   std::vector<double> p = layer["positive"][head].get<std::vector<double>>();
@@ -112,7 +89,7 @@ constexpr const char* kHands = R"(
 )";
 
 TEST_F(SlowNeedleRow, BeginsWithTheLargestShareAtTheModelsOwnLambda) {
-  const json row = example();
+  const json row = needle_row();
   const json seen = look({{"needle_row", row}}, 360, std::string(kHands) + R"(
     await set("scale", "plain");
     extra.told = told();)");
@@ -128,7 +105,7 @@ TEST_F(SlowNeedleRow, BeginsWithTheLargestShareAtTheModelsOwnLambda) {
 }
 
 TEST_F(SlowNeedleRow, TheSliderMovesTheBarsAndTheTable) {
-  const json row = example();
+  const json row = needle_row();
   const json seen = look({{"needle_row", row}}, 1200, std::string(kHands) + R"(
     await set("lambda", 1.2, "input");
     lambda.stepUp();
@@ -162,7 +139,7 @@ TEST_F(SlowNeedleRow, TheSliderMovesTheBarsAndTheTable) {
 }
 
 TEST_F(SlowNeedleRow, AnotherHeadBeginsWithItsOwnLambda) {
-  const json row = example();
+  const json row = needle_row();
   const json seen = look({{"needle_row", row}}, 800, std::string(kHands) + R"(
     await set("lambda", 1.2, "input");
     await set("head", "0");
@@ -191,7 +168,7 @@ TEST_F(SlowNeedleRow, AnotherHeadBeginsWithItsOwnLambda) {
 }
 
 TEST_F(SlowNeedleRow, SoftmaxHasNoSlider) {
-  json row = example();
+  json row = needle_row();
   row["layers"].erase(0);
   const json seen = look({{"needle_row", row}}, 360, R"(extra.slider = doc.getElementById("row-lambda") !== null;)");
   EXPECT_EQ(seen["extra"]["slider"], false);

@@ -7,43 +7,11 @@
 #include <string>
 #include <vector>
 
+#include "report/page_hands.h"
 #include "report/shown_table.h"
 
 namespace unchain::report {
 namespace {
-
-// Takes what is plotted and what "Download CSV" gives, of all pictures at each of their choices.
-constexpr const char* kTakeAll = R"(
-  let blob, name;
-  const make = win.URL.createObjectURL.bind(win.URL);
-  win.URL.createObjectURL = (file) => { blob = file; return make(file); };
-  win.HTMLAnchorElement.prototype.click = function () { name = this.download; };
-  const labels = (axis) => (axis.tickmode === "array" ? axis.tickvals.map((at, i) => [at, axis.ticktext[i]]) : []);
-  extra.shown = [];
-  const take = async (section, choice) => {
-    await quiet();
-    const plot = section.querySelector(".plot");
-    if (plot.hidden) return;
-    section.querySelector(".behind button").click();
-    const {xaxis, yaxis} = plot._fullLayout;
-    extra.shown.push({
-      id: section.id, choice, name, csv: await blob.text(), x_labels: labels(xaxis), y_labels: labels(yaxis),
-      traces: plot.data.filter((t) => t.hoverinfo !== "skip" && t.x[0] !== null || section.id.startsWith("claim")).map(({type, name, x, y, z, error_y}) => ({type, name, x, y, z, error_y})),
-    });
-  };
-  for (const section of doc.querySelectorAll("section.picture")) {
-    if (!section.querySelector(".plot")) continue;
-    await take(section, "");
-    for (const select of section.querySelectorAll("select")) {
-      const before = select.value;
-      const set = (value) => { select.value = value; select.dispatchEvent(new win.Event("change")); };
-      for (const {value} of [...select.options]) if (value !== before) { set(value); await take(section, value); }
-      set(before);
-    }
-  }
-  await quiet();
-  doc.querySelector("#figures .behind button").click();
-  extra.figures = await blob.text();)";
 
 // The numbers of results.json that a row of a pooled picture is made of, one a run that has it.
 class Source {
@@ -101,8 +69,9 @@ class Source {
     }
     if (id == "profile") return known(layers[table_.at(r, "figure") + "_nats"][layer(r)]);
     if (id == "lambda") {
-      const json& line =
+      const json& all =
           table_.at(r, "layer").empty() ? curves["lambda"] : at(curves["lambda_by_layer"], "layer", whole(r, "layer"));
+      const json& line = table_.at(r, "head").empty() ? all : all["heads"][whole(r, "head").get<size_t>()];
       const std::string point = table_.at(r, "point");
       const double m = *number(table_.at(r, "m"));
       if (point != "grid") {
@@ -284,8 +253,12 @@ class SlowStudyCsv : public SlowPageInBrowser {
           if (shown["id"] == "measures") {
             expect_cell(table, r, table.columns.back(), run["measures"][table.columns.back()]["value"]);
           } else {
-            for (size_t c = 4; c < table.columns.size(); ++c)
-              expect_cell(table, r, table.columns[c], needle[table.columns[c]]);
+            for (size_t c = 4; c < table.columns.size(); ++c) {
+              const std::string& column = table.columns[c];
+              const bool of_run = column == "parameters" || column == "tokens_per_s";
+              expect_cell(table, r, column, of_run ? run.value(column, json()) : needle.value(column, json()));
+            }
+            EXPECT_EQ(std::to_string(run["parameters"].get<int>()), table.at(r, "parameters"));
           }
         }
       }
@@ -319,7 +292,8 @@ class SlowStudyCsv : public SlowPageInBrowser {
   // A picture of one member is of the chosen one, beside softmax.
   static void expect_chosen_member(const json& shown) {
     std::string member = shown["choice"];
-    if (member.starts_with("of ")) member = member.substr(3);
+    for (const std::string_view words : {"heads ", "of "})
+      if (member.starts_with(words)) member = member.substr(words.size());
     if (member != "diff_v1" && member != "diff_v2") return;
     const Table table(shown["csv"]);
     int own = 0;

@@ -111,6 +111,7 @@ inline json full_results() {
       for (const int layer : {0, 1}) {
         run["curves"]["lambda_by_layer"].push_back(along(0.5));
         run["curves"]["lambda_by_layer"].back()["layer"] = layer;
+        run["curves"]["lambda_by_layer"].back()["heads"] = {along(0.25), along(0.125)};
       }
     }
     // softmax: one moves, the other cannot be told; diff_v2: flat.

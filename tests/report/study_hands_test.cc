@@ -5,85 +5,16 @@
 #include <string>
 #include <vector>
 
+#include "report/page_hands.h"
 #include "report/study_fixture.h"
 
 namespace unchain::report {
 namespace {
 
-// What the actions below can do.
-constexpr const char* kHands = R"(
-  const plotOf = (id) => doc.querySelector(`#${id} .plot`);
-  const shownPlots = () => [...doc.querySelectorAll("section.picture .plot")].filter((plot) => !plot.hidden);
-  const set = async (id, value) => {
-    const select = doc.getElementById(id);
-    select.value = value;
-    select.dispatchEvent(new win.Event("change"));
-    await quiet();
-  };
-  // Where a point of a trace lies in the window.
-  const pixel = (plot, trace, x, y) => {
-    const {[trace.yaxis === "y2" ? "yaxis2" : "yaxis"]: yaxis, xaxis} = plot._fullLayout;
-    const box = plot.getBoundingClientRect();
-    return [box.left + xaxis._offset + xaxis.d2p(x), box.top + yaxis._offset + yaxis.d2p(y)];
-  };
-  const plain = (html) => new win.DOMParser().parseFromString(html.replaceAll("<br>", " | "), "text/html").body.textContent;
-  const linesOf = (label) => {
-    const lines = [...label.querySelectorAll(".nums tspan.line")];
-    return lines.length ? lines.map((line) => line.textContent).join(" | ") : label.querySelector(".nums").textContent;
-  };
-  const drag = async ([x0, y0], [x1, y1]) => {
-    await mouse("mouseMoved", x0, y0);
-    await mouse("mousePressed", x0, y0, {button: "left", buttons: 1, clickCount: 1});
-    for (const part of [0.25, 0.5, 0.75, 1]) await mouse("mouseMoved", x0 + part * (x1 - x0), y0 + part * (y1 - y0), {button: "left", buttons: 1});
-    await mouse("mouseReleased", x1, y1, {button: "left", clickCount: 1});
-    await quiet();
-  };
-  const ranges = (plot) => [plot._fullLayout.xaxis.range, plot._fullLayout.yaxis.range].map((range) => [...range]);
-  const ticks = (plot) => [".xtick text", ".ytick text"].map((of) => [...plot.querySelectorAll(of)].map((tick) => tick.textContent));
-)";
-
 TEST_F(SlowPageInBrowser, APointOfAStudyTellsItsValue) {
-  // A point of every line, dot and map of every picture: what the pointer finds there, and what is written beside it.
-  const json seen = look_at(write({full_results(), study_extras()}, options_), 1200, std::string(kHands) + R"(
-    extra.points = [];
-    for (const plot of shownPlots()) {
-      plot.scrollIntoView({block: "center", behavior: "instant"});
-      for (const trace of plot.data) {
-        if (trace.hoverinfo === "skip" || trace.x[0] === null) continue;
-        const grid = trace.type === "heatmap";
-        const i = grid ? 0 : trace.y.findIndex((y, k) => Number.isFinite(y) && Number.isFinite(trace.x[k]));
-        await mouse("mouseMoved", 1, 1);
-        await until(() => !plot.querySelector(".hovertext"));
-        const at = pixel(plot, trace, trace.x[i], trace.y[i]);
-        await mouse("mouseMoved", ...at);
-        const label = await until(() => plot.querySelector(".hovertext .nums")?.textContent && plot.querySelector(".hovertext"));
-        const {curveNumber, pointNumber} = plot._hoverdata[0];
-        const found = plot.data[curveNumber];
-        const [j, k] = [pointNumber].flat();
-        const point = grid ? [found.x[k], found.y[j]] : [found.x[j], found.y[j]];
-        const there = pixel(plot, found, ...point);
-        extra.points.push({
-          id: plot.closest("section").id, name: trace.name ?? "", far: Math.hypot(there[0] - at[0], there[1] - at[1]), shown: linesOf(label),
-          text: found.text ? plain(grid ? found.text[j][k] : found.text[j]) : null,
-        });
-      }
-    })");
+  const json seen = look_at(write({full_results(), study_extras()}, options_), 1200, std::string(kHands) + kPointAtAll);
   EXPECT_EQ(seen["data"].value("errors", "?"), "");
-  std::vector<std::string> pictures;
-  std::string all;
-  for (const json& point : seen["extra"]["points"]) {
-    SCOPED_TRACE(point.dump());
-    if (pictures.empty() || pictures.back() != point["id"]) pictures.push_back(point["id"]);
-    EXPECT_LT(point["far"].get<double>(), 12);  // where several lie together, one of them
-    const std::string shown = point["shown"];
-    if (point["text"].is_string()) {
-      EXPECT_EQ(shown, point["text"]);
-    }
-    EXPECT_NE(shown.find_first_of("0123456789"), std::string::npos);
-    for (const char* wrong : {"NaN", "undefined", "null", "Infinity", "[object", "%{", "<br"})
-      EXPECT_EQ(shown.find(wrong), std::string::npos);
-    all += point["id"].get<std::string>() + ": " + shown + "\n";
-  }
+  const auto [pictures, all] = expect_told(seen["extra"]["points"], true);
   EXPECT_EQ(pictures.size(), 15u);
   for (const char* told :
        {"rank-loss: A2, each text's own | rank 1 | 1.50\u00a0nats (1.00\u00a0nats to 2.00\u00a0nats over 2 seeds)",
@@ -94,31 +25,19 @@ TEST_F(SlowPageInBrowser, APointOfAStudyTellsItsValue) {
 }
 
 // One model, and a map of more tokens than there is room for labels.
-constexpr size_t kTokens = 96;
 json long_extras() {
   json extras = study_extras();
   json& model = extras["models"][1];
-  std::vector<unsigned char> codes;
-  for (size_t k = 0; k < kTokens * (kTokens + 1) / 2; ++k) codes.push_back(static_cast<unsigned char>(40 + k % 200));
-  model["tokens"] = json::array();
-  for (size_t i = 0; i < kTokens; ++i) model["tokens"].push_back(fmt::format("t{}", i));
-  const json heads = {plain_base64(codes), plain_base64(codes)};
+  model["tokens"] = long_tokens();
+  const json heads = {long_map(), long_map()};
   model["excerpt"] = {{"size", kTokens}, {"scale", "sqrt"}, {"maps", json::array({heads})}};
   extras["models"] = json::array({model});
   return extras;
 }
 
 TEST_F(SlowPageInBrowser, AStudysMapIsEnlargedByDraggingAndWholeAgain) {
-  const json seen = look_at(write({full_results(), long_extras()}, options_), 1200, std::string(kHands) + R"(
-    const map = plotOf("map");
-    map.scrollIntoView({block: "center", behavior: "instant"});
-    extra.before = {ranges: ranges(map), ticks: ticks(map)};
-    await drag(pixel(map, map.data[0], 20.6, 40.6), pixel(map, map.data[0], 33.4, 58.4));
-    await until(() => map._fullLayout.xaxis.range[0] > 1 && ["t21", "t22"].every((token) => ticks(map)[0].includes(token)));
-    extra.after = {ranges: ranges(map), ticks: ticks(map), values: map.data[0].z.length};
-    doc.getElementById("map-whole").click();
-    await quiet();
-    extra.whole = {ranges: ranges(map), ticks: ticks(map)};
+  const json seen =
+      look_at(write({full_results(), long_extras()}, options_), 1200, std::string(kHands) + kEnlargeMap + R"(
     // The other pictures are not for dragging; what a script enlarges is whole again when it is drawn anew.
     const ranks = plotOf("rank-loss");
     ranks.scrollIntoView({block: "center", behavior: "instant"});
@@ -133,22 +52,7 @@ TEST_F(SlowPageInBrowser, AStudysMapIsEnlargedByDraggingAndWholeAgain) {
     extra.again = JSON.stringify(ranges(ranks)[0]) === JSON.stringify(own[0]);)");
   expect_sound(seen, 15, 20);
   const json& extra = seen["extra"];
-  EXPECT_EQ(extra["before"]["ranges"], json({{-0.5, kTokens - 0.5}, {kTokens - 0.5, -0.5}}));
-  for (const json& axis : extra["before"]["ticks"]) {
-    EXPECT_GT(axis.size(), 10u);
-    EXPECT_LT(axis.size(), kTokens) << "labels of a map of so many tokens would lie on each other";
-  }
-  const json& ranges = extra["after"]["ranges"];
-  const double expected[2][2] = {{20.6, 33.4}, {58.4, 40.6}};
-  for (size_t axis = 0; axis < 2; ++axis)
-    for (size_t end = 0; end < 2; ++end)
-      EXPECT_NEAR(ranges[axis][end].get<double>(), expected[axis][end], 0.2);  // a pixel is 0.15
-  json across = json::array(), down = json::array();
-  for (int i = 21; i <= 33; ++i) across.push_back(fmt::format("t{}", i));
-  for (int i = 41; i <= 58; ++i) down.push_back(fmt::format("t{}", i));
-  EXPECT_EQ(extra["after"]["ticks"], json::array({across, down})) << "every token in sight has its label";
-  EXPECT_EQ(extra["after"]["values"], kTokens);
-  EXPECT_EQ(extra["whole"], extra["before"]);
+  expect_enlarged(extra);
   EXPECT_EQ(extra["dragged"], true);
   EXPECT_EQ(extra["enlarged"], json({0.5, 1.5}));
   EXPECT_EQ(extra["again"], true);

@@ -62,7 +62,7 @@ const kDistributions = {
         ...shared,
         traces: [{type: "bar", x: middles, y: chosen.map((n) => n / total), marker: {color: colors.series[0]}, hovertemplate: "around %{x:.3~g}: %{y:.1%}<extra></extra>"}],
         layout: {xaxis: {title: {text: axis}}, yaxis: {title: {text: `Share of ${one}`}, tickformat: ".0%", rangemode: "tozero"}, bargap: 0.06},
-        table: {name: `histogram-${state.kind}`, columns: ["from", "to", "count", "share"], rows: chosen.map((n, i) => [edges[i], edges[i + 1], n, n / total])},
+        table: {name: `histogram-${state.kind}`, source: kOwnData, columns: ["from", "to", "count", "share"], rows: chosen.map((n, i) => [edges[i], edges[i + 1], n, n / total])},
       };
     }
     const columns = report.layers.map((_, l) => addCounts(report, histogram, String(l), state.head, bins));
@@ -75,7 +75,7 @@ const kDistributions = {
       }],
       layout: {xaxis: layerAxis(report, width, {showgrid: false}), yaxis: {title: {text: axis}, showgrid: false}},
       table: {
-        name: `histogram-${state.kind}`, columns: ["from", "to", ...report.layerIds.map((l) => `layer ${l}`)],
+        name: `histogram-${state.kind}`, source: kOwnData, columns: ["from", "to", ...report.layerIds.map((l) => `layer ${l}`)],
         rows: indices(bins).map((i) => [edges[i], edges[i + 1], ...columns.map((counts) => counts[i])]),
       },
     };
@@ -116,7 +116,7 @@ const kSpectra = {
       sentence: spectrumSentence(lists[chosen], layer, report.headIds[chosen]),
       label: `Singular values of the heads of layer ${layer}`,
       table: {
-        name: `spectra-layer-${layer}`, columns: ["k", ...report.headIds.map((h) => `head ${h}`)],
+        name: `spectra-layer-${layer}`, source: kOwnData, columns: ["k", ...report.headIds.map((h) => `head ${h}`)],
         rows: indices(Math.max(...lists.map((list) => list.length))).map((k) => [k + 1, ...lists.map((list) => list[k] ?? null)]),
       },
     };
@@ -236,7 +236,7 @@ const kMap = {
       sentence: mapSentence(map, tokens, layer, head),
       label: `Attention map of layer ${layer} head ${head}, ${size} tokens`,
       table: {
-        name: `map-layer-${layer}-head-${head}`, columns: ["query", "query token", "key", "key token", "weight"],
+        name: `map-layer-${layer}-head-${head}`, source: kOwnData, columns: ["query", "query token", "key", "key token", "weight"],
         rows: map.flatMap((row, i) => row.map((w, j) => [i, showToken(tokens[i]), j, showToken(tokens[j]), w])),
         most: 3000,
       },

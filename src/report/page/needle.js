@@ -275,7 +275,7 @@ const kNeedleRow = {
         (a2 ? " In brackets: at λ = 0, on softmax's simplex." : figures.negative || Math.abs(figures.sum - 1) > 1e-3 ? "" : " It lies on softmax's simplex."),
       label: `Bars of one row of attention, ${place}, ${weights.length} tokens`,
       table: {
-        name: `row-layer-${layer}-head-${state.head}`, columns: ["place", "token", "answer", "A1", "A2", "P"], note: a2 ? `λ = ${lambda}` : "no noise term",
+        name: `row-layer-${layer}-head-${state.head}`, columns: ["place", "token", "answer", "A1", "A2", "P"], source: kOwnData, note: a2 ? `λ = ${lambda}` : "no noise term",
         rows: weights.map((p, j) => [j, showToken(row.tokens[j]), isAnswer(j) ? "yes" : "", a1[j], a2?.[j] ?? null, p]),
       },
     };
@@ -290,6 +290,7 @@ function answersTable(report) {
 
 const kNeedlePage = {
   unit: "sample",
+  limits: needleLimits,
   sections: [kNeedleAccuracy, kNeedleAttention, kNeedleHeads, kNeedleRow],
   subtitle({results}) {
     const {needles, queries, samples} = results.settings ?? {};

@@ -45,20 +45,26 @@ function csv({columns, rows}) {
   return [columns, ...rows].map((row) => row.map(cell).join(",") + "\r\n").join("");
 }
 
-// In the column `links` ids of pictures become links; follow(id, row) may do more than go there.
-function tableElement({name, columns, rows, note = "", most = 20000, links, follow}) {
-  const linked = columns.indexOf(links);
-  const linksTo = (ids, row) => ids.split(" ").flatMap((id) => {
-    const link = el("a", {href: `#${id}`}, id);
-    link.addEventListener("click", () => follow?.(id, row));
-    return [link, " "];
+// Links, each {to, text, title, follow}: follow() does more than go there.
+function linkList(links, between = ", ") {
+  return links.flatMap(({to, text, title = "", follow}, i) => {
+    const link = el("a", {href: to, ...(title ? {title} : {})}, text);
+    if (follow) link.addEventListener("click", follow);
+    return i ? [between, link] : [link];
   });
+}
+
+// The numbers of most tables are in results.json; those of the extras are in the page alone.
+const kOwnData = "the data of this page, which results.json lacks";
+
+// Cells of a column that `links` has are shown as the links that links[column](row) gives.
+function tableElement({name, columns, rows, note = "", source = "results.json", most = 20000, links = {}}) {
   const isText = (x) => typeof x === "string";
   const show = (x) => (typeof x === "number" ? (Number.isInteger(x) && Math.abs(x) < 1e9 ? String(x) : formatNumber(x)) : x ?? "–");
-  const cell = (x, row, column) => el("td", isText(x) ? {class: "text"} : {}, ...(column === linked ? linksTo(x, row) : [show(x)]));
+  const cell = (x, row, column) => el("td", isText(x) ? {class: "text"} : {}, ...(columns[column] in links ? linkList(links[columns[column]](row)) : [show(x)]));
   const body = el("tbody", {}, ...rows.slice(0, most).map((row, r) => el("tr", {}, ...row.map((x, c) => cell(x, r, c)))));
   const head = el("thead", {}, el("tr", {}, ...columns.map((c, i) => el("th", {scope: "col", ...(isText(rows[0]?.[i]) ? {class: "text"} : {})}, c))));
-  const caption = `${name}: ${rows.length} rows` + (rows.length > most ? `, the first ${most} shown; the CSV has all` : "") + (note ? `; ${note}` : "");
+  const caption = `${name}, from ${source}: ${rows.length} rows` + (rows.length > most ? `, the first ${most} shown; the CSV has all` : "") + (note ? `; ${note}` : "");
   return el("div", {class: "scroll", tabindex: "0", role: "region", "aria-label": `Table ${name}`}, el("table", {}, el("caption", {}, caption), head, body));
 }
 
@@ -84,14 +90,9 @@ function claimLinks(picture, report) {
   const all = picture === kStudyClaims;
   const claims = studyClaims(report).filter(({id}) => all || picture.claims?.includes(id));
   if (!claims.length) return null;
-  const link = (claim) => {
-    const text = all || claim.verdict === null ? "" : ` (${verdictText(claim.verdict)})`;
-    const element = el("a", {href: `#${kStudyClaim.id}`, title: String(claim.statement)}, `${claim.id}${text}`);
-    element.addEventListener("click", () => followClaim(report, kStudyClaim.id, claim));
-    return element;
-  };
+  const links = claims.map((claim) => claimLink(claim, `${claim.id}${all || claim.verdict === null ? "" : ` (${verdictText(claim.verdict)})`}`));
   const what = all ? "More on" : "Bears on";
-  return el("p", {class: "bears"}, `${what} claim${claims.length > 1 ? "s" : ""} `, ...claims.flatMap((claim, i) => (i ? [", ", link(claim)] : [link(claim)])), ".");
+  return el("p", {class: "bears"}, `${what} claim${claims.length > 1 ? "s" : ""} `, ...linkList(links), ".");
 }
 
 function definitions(keys, about, terms = []) {
@@ -160,6 +161,7 @@ class View {
     Object.assign(this, {report, picture, inputs: {}, state: {}});
     this.plot = el("div", {class: "plot", role: "img"});
     this.sentence = el("p", {class: "sentence", "aria-live": "polite"});
+    this.seen = el("p", {class: "bears"});
     this.about = el("details");
     this.table = tableDetails(!window.Plotly);
     const controls = picture.controls(report);
@@ -167,7 +169,7 @@ class View {
     Object.assign(this.state, picture.start?.(report));
     const title = `${picture.id}-title`;
     this.element = el("section", {class: "picture", id: picture.id, "aria-labelledby": title},
-      el("div", {}, el("h2", {id: title}, picture.title), this.sentence, claimLinks(picture, report),
+      el("div", {}, el("h2", {id: title}, picture.title), this.sentence, claimLinks(picture, report), this.seen,
         el("div", {class: "controls"}, ...controls.map((control) => controlElement(this, control))), this.about),
       this.plot, this.table.details);
   }
@@ -186,6 +188,7 @@ class View {
       input.show?.(drawn.ranges?.[id]);
     }
     this.sentence.textContent = drawn.missing ? `Left out: ${drawn.missing}` : drawn.sentence;
+    this.seen.replaceChildren(...(drawn.links ? ["Seen in ", ...linkList(drawn.links), "."] : []));
     this.about.replaceChildren(...definitions(picture.keys(state, report), picture.about, typeof picture.terms === "function" ? picture.terms(state) : picture.terms));
     this.table.fill(drawn.missing ? null : drawn.table);
     const hide = Boolean(drawn.missing) || !window.Plotly;
@@ -260,11 +263,32 @@ function fillFigures({figures: {title, open, table: tableOf, sentence, keys, ter
     el("div", {}, el("h2", {id: "figures-title"}, title), el("p", {class: "sentence"}, sentence(figures)), about), table.details);
 }
 
+// A table that stands open: what a page has before all else.
+function firstSection({first}, report) {
+  const found = first?.(report);
+  if (!found) return [];
+  const table = tableDetails(true);
+  table.details.firstChild.textContent = found.open;
+  table.fill(found.table);
+  return [el("section", {class: "picture first", id: found.id, "aria-labelledby": "first-title"},
+    el("div", {}, el("h2", {id: "first-title"}, found.title), el("p", {class: "sentence"}, found.sentence)), table.details)];
+}
+
+// Lists in place of a picture.
+function limitsSection(page, report) {
+  const {general, notes = []} = page.limits(report);
+  const list = (lines, kind) => el("ul", {class: kind}, ...lines.map((line) => el("li", {}, line)));
+  return el("section", {class: "picture", id: kLimits.id, "aria-labelledby": "limits-title"},
+    el("div", {}, el("h2", {id: "limits-title"}, kLimits.title), el("p", {class: "sentence"}, "Read all that is said above with these in mind.")), list(general, "limits"),
+    ...(notes.length ? [el("div", {class: "behind"}, el("h3", {}, "Claim by claim"), list(notes, "limits notes"))] : []));
+}
+
 // The pictures of a page; one that says when it is `shown` is left out elsewhere.
 const sectionsOf = (page, report) => page.sections.filter(({shown}) => !shown || shown(report));
 
 const kAnalysisPage = {
   unit: "window",
+  limits: analysisLimits,
   sections: [kOverview, kMass, kMap, kDistributions, kRank, kSpectra, kLayers],
   subtitle(report) {
     const plural = (count, name) => `${count} ${name}${count === 1 ? "" : "s"}`;
@@ -279,6 +303,15 @@ const kAnalysisPage = {
     sentence: (table) => `${table.rows.length} measured values.`, keys: (report) => [...report.layerKeys, ...report.keys],
   },
 };
+
+// What the address names is shown when the page opens, when the address changes, and when a link to it is used again.
+function setUpAddress(page, report) {
+  const open = () => page.open?.(location.hash, report);
+  document.getElementById(location.hash.slice(1))?.scrollIntoView();
+  open();
+  addEventListener("hashchange", open);
+  addEventListener("click", ({target}) => { if (target.closest("a")?.hash === location.hash) open(); });
+}
 
 let views = [];
 const drawAll = () => Promise.all(views.map((view) => view.draw().catch(note)));
@@ -303,8 +336,9 @@ async function start() {
   fillHead(page, report);
   const sections = sectionsOf(page, report);
   views = sections.map((picture) => new View(report, picture));
-  document.getElementById("content").append(...views.map((view) => view.element), ...(page.limits ? [limitsSection(report, page)] : []), fillFigures(page, report));
-  document.getElementById("contents").append(...[...sections, ...(page.limits ? [page.limits] : []), {id: "figures", title: page.figures.title}].map(({id, title}) => el("li", {}, el("a", {href: `#${id}`}, title))));
+  document.getElementById("content").append(...views.map((view) => view.element), limitsSection(page, report), fillFigures(page, report));
+  document.getElementById("notes").after(...firstSection(page, report));
+  document.getElementById("contents").append(...[...sections, kLimits, {id: "figures", title: page.figures.title}].map(({id, title}) => el("li", {}, el("a", {href: `#${id}`}, title))));
   setUpTheme(drawAll);
   await drawAll();
   let timer = 0;
@@ -318,6 +352,7 @@ async function start() {
     }, 150);
   });
   checkOverflow();
+  setUpAddress(page, report);
   root.dataset.pictures = views.filter((view) => !view.plot.hidden).length;
 }
 

@@ -138,7 +138,7 @@ const kStudyMeasures = {
 
 const kStudyNeedles = {
   id: "needles",
-  claims: [13, 16],
+  claims: [4, 9, 10, 13, 16],
   title: "Needles found, member by member",
   about: "Questions answered right, of the rung of difficulty that the pilot runs chose. The dotted line is chance: one of the numbers in the prompt at random.",
   keys: () => ["accuracy"],
@@ -153,8 +153,8 @@ const kStudyNeedles = {
       ...drawn, traces: [...drawn.traces, line], layout: {...drawn.layout, yaxis: {...drawn.layout.yaxis, range: [0, 1.02], tickformat: ".0%"}},
       sentence: `${memberSentence("Share of needles found", drawn)} Chance is ${formatShare(chance)}.`, label: "Needles found by member",
       table: {
-        name: "needles", columns: ["track", "size", "member", "seed", "asked", "right", "accuracy", "low", "high", "chance"],
-        rows: known.map((run) => [run.track, run.size, run.member, run.seed, ...["asked", "right", "accuracy", "low", "high", "chance"].map((key) => run.needle[0][key] ?? null)]),
+        name: "needles", columns: ["track", "size", "member", "seed", "asked", "right", "accuracy", "low", "high", "chance", "parameters", "tokens_per_s"],
+        rows: known.map((run) => [run.track, run.size, run.member, run.seed, ...["asked", "right", "accuracy", "low", "high", "chance"].map((key) => run.needle[0][key] ?? null), finiteOrNull(run.parameters), finiteOrNull(run.tokens_per_s)]),
       },
     };
   },

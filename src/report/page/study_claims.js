@@ -22,16 +22,29 @@ function claimParts(report) {
   }));
 }
 
-// The pictures that bear on a claim; any of its numbers can be seen by member.
-const picturesOf = (claim, report) => [kStudyClaim.id, ...sectionsOf(kStudyPage, report).filter((picture) => picture.claims?.includes(claim.id)).map(({id}) => id), "measures"];
+// To a claim in the picture of one: the address that openClaim() knows.
+const claimLink = (claim, text) => ({to: `#claim-${claim.id}`, text, title: String(claim.statement)});
 
-// Shows a claim in the picture of one, and the number that a part is judged by in the picture that can show any.
-function followClaim(report, id, claim, part) {
-  const view = views.find(({picture}) => picture.id === id);
-  if (id === kStudyClaim.id) view.set({claim: String(claim.id)}).catch(note);
-  if (id !== "measures" || !part) return;
-  const [group, measure] = [`${part.track}, ${part.size}`, part.measure];
-  if (runsOf(report, group).length && runMeasures(report).includes(measure)) view.set({group, measure}).catch(note);
+// Shows the claim that an address names, and leaves the keyboard at the choice of claims.
+function openClaim(address, report) {
+  const claim = studyClaims(report).find((each) => claimLink(each).to === address);
+  const view = views.find(({picture}) => picture === kStudyClaim);
+  if (!claim) return;
+  view.set({claim: String(claim.id)}).catch(note);
+  view.element.scrollIntoView();
+  view.inputs.claim.focus({preventScroll: true});
+}
+
+// The pictures that bear on a claim; any of its numbers can be seen by member.
+const picturesOf = (claim, report) => [...sectionsOf(kStudyPage, report).filter((picture) => picture.claims?.includes(claim.id)), kStudyMeasures];
+
+// To these pictures; to the one that can show any number, with the number that a part is judged by.
+function pictureLinks(claim, part, report, textOf = ({title}) => title) {
+  const follow = () => {
+    const [group, measure] = [`${part.track}, ${part.size}`, part.measure];
+    if (runsOf(report, group).length && runMeasures(report).includes(measure)) views.find(({picture}) => picture === kStudyMeasures).set({group, measure}).catch(note);
+  };
+  return picturesOf(claim, report).map((picture) => ({to: `#${picture.id}`, text: textOf(picture), ...(picture === kStudyMeasures && part ? {follow} : {})}));
 }
 
 const thresholdText = (threshold) => (Array.isArray(threshold) ? threshold.map((x) => formatNumber(x)).join(" to ") : formatNumber(threshold));
@@ -111,12 +124,37 @@ const kStudyClaims = {
       sentence: claimsSentence(report),
       label: `Estimates of ${countText(parts.length, "part")} of claims beside their thresholds`,
       table: {
-        name: "claims", links: "pictures", follow: (id, row) => followClaim(report, id, parts[row].claim, parts[row].part), columns: ["claim", "source", "statement", "verdict", "pictures", "part", ...kPartColumns],
-        rows: parts.map((entry) => [entry.claim.id, entry.claim.source, entry.claim.statement, verdictText(entry.claim.verdict), picturesOf(entry.claim, report).join(" "), entry.name, ...partCells(entry)]),
+        name: "claims", links: {claim: (row) => [claimLink(parts[row].claim, String(parts[row].claim.id))], pictures: (row) => pictureLinks(parts[row].claim, parts[row].part, report, ({id}) => id)}, columns: ["claim", "source", "statement", "verdict", "pictures", "part", ...kPartColumns],
+        rows: parts.map((entry) => [entry.claim.id, entry.claim.source, entry.claim.statement, verdictText(entry.claim.verdict), picturesOf(entry.claim, report).map(({id}) => id).join(" "), entry.name, ...partCells(entry)]),
       },
     };
   },
 };
+
+// "< 0.3", "2 to 5", "> floor" where nothing tells how high that is.
+function thresholdSide({threshold, direction}) {
+  if (Array.isArray(threshold)) return thresholdText(threshold);
+  return `${direction === "below" ? "<" : ">"} ${Number.isFinite(threshold) ? formatNumber(threshold) : "floor"}`;
+}
+
+// A line a claim, with the first of its parts: what the page of a study begins with.
+function claimsFirst(report) {
+  const claims = studyClaims(report).filter(({parts}) => parts.length);
+  if (!claims.length) return null;
+  const row = ({id, name, statement, verdict, parts, parts: [part]}) => [
+    `${id} ${name ?? ""}`.trim(), verdictText(verdict), statement, [String(part.measure).replaceAll("_", " "), part.comparison, parts.length > 1 && `first of ${parts.length}`].filter(Boolean).join(", "),
+    thresholdSide(part), part.mean, part.low, part.high, part.seeds, picturesOf({id}, report).map((picture) => picture.id).join(" "),
+  ];
+  const rows = claims.map(row);
+  return {
+    id: "verdicts", title: "Every claim and its verdict", open: "The table of claims",
+    sentence: "The name of a claim leads to all that was asked of it, its pictures to where it can be seen. The numbers are those of its first part.",
+    table: {
+      name: "verdicts", columns: ["claim", "verdict", "what is claimed", "measured by", "claimed", "estimate", "low", "high", "seeds", "pictures"], rows,
+      links: {claim: (r) => [claimLink(claims[r], rows[r][0])], pictures: (r) => pictureLinks(claims[r], claims[r].parts[0], report, ({id}) => id)},
+    },
+  };
+}
 
 // Of whom a part is, and of which number: "diff_v1 and softmax: loss nats".
 function partText({of, against, measure, size}, withSize) {
@@ -143,6 +181,7 @@ const kStudyClaim = {
     return {
       ...claimLines(entries, entries.map(({name, part}) => (width < 520 ? name : `${plotText(short(partText(part, several)))} ${name}`))),
       sentence: `${claim.id}. ${claim.statement} We find: ${verdictText(claim.verdict)}.${claim.note ? ` ${claim.note}` : ""}`,
+      links: pictureLinks(claim, claim.parts[0], report),
       label: `Estimates of ${countText(entries.length, "number")} of claim ${claim.id} beside their thresholds`,
       table: {
         name: `claim-${claim.id}`, columns: ["part", "role", ...kPartColumns, "tokens", "rows", "layers", "over"],

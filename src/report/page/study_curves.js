@@ -194,26 +194,32 @@ function lambdaLine(runs, pick) {
 }
 
 const hasLambda = (run) => listOf(run.curves?.lambda?.m).length > 0;
+const hasHeadCurves = (run) => listOf(run.curves?.lambda_by_layer).some((curve) => listOf(curve?.heads).length > 0);
 
 const kStudyLambda = {
   id: "lambda",
   title: "λ against the optimum",
-  about: "All λ, or those of one layer, are multiplied by m: m = 1 is the model, m = 0 the model without its noise term. Rings mark each run's lowest point. A minimum near m = 1 shows that training has converged in λ, not that taking noise off is good: that is judged by runs with λ held. Bars are what the seeds span. One window of each validation text.",
+  about: "All λ, or those of one layer or head, are multiplied by m: m = 1 is the model, m = 0 the model without its noise term. Rings mark each run's lowest point. A minimum near m = 1 shows that training has converged in λ, not that taking noise off is good: that is judged by runs with λ held. Bars are what the seeds span. One window of each validation text.",
   terms: [["Loss along m", "Mean loss with λ → m·λ less the loss at m = 1, in nats a token; the minimum is looked for between 0 and 2 to 0.05 in m (docs/analyses/lambda.md). One at 0 or 2 may lie beyond."]],
   claims: [11],
   keys: () => [],
   controls: (report) => [groupControl(report, hasLambda), {id: "show", label: "Curves of", options: [
-    ...memberOptions(report, hasLambda).map(({value}) => ({value: `of ${value}`, text: `${value} and its layers`})), {value: "members", text: "all members"}]}],
+    ...memberOptions(report, hasLambda).map(({value}) => ({value: `of ${value}`, text: `${value} and its layers`})), {value: "members", text: "all members"},
+    ...memberOptions(report, hasHeadCurves).map(({value}) => ({value: `heads of ${value}`, text: `${value} and its heads`}))]}],
   draw(report, state, width) {
     const runs = runsOf(report, state.group);
-    const member = /^of (.*)/.exec(state.show)?.[1];
+    const [, heads, member] = /^(heads )?of (.*)/.exec(state.show) ?? [];
     const own = runs.filter((run) => run.member === member);
     const layers = distinct(own.flatMap((run) => listOf(run.curves?.lambda_by_layer).map((curve) => curve?.layer))).filter(Number.isInteger).sort((a, b) => a - b);
     const whole = (run) => run.curves?.lambda;
+    const ofLayer = (run, layer) => listOf(run.curves?.lambda_by_layer).find((curve) => curve?.layer === layer);
+    const headsOf = (layer) => indices(Math.max(0, ...own.map((run) => listOf(ofLayer(run, layer)?.heads).length)));
     const lines = (member === undefined
-      ? membersOf(runs).map((name) => ({name, cells: [name, null], ...lambdaLine(runs.filter((run) => run.member === name), whole), ...memberStyle(report, name)}))
-      : [{name: "the model", cells: [member, null], ...lambdaLine(own, whole), color: theme().series[1], width: 3},
-        ...layers.map((layer, i) => ({name: `layer ${layer}`, cells: [member, layer], ...lambdaLine(own, (run) => listOf(run.curves?.lambda_by_layer).find((curve) => curve?.layer === layer)), color: layerColor(i, layers.length)}))]
+      ? membersOf(runs).map((name) => ({name, cells: [name, null, null], ...lambdaLine(runs.filter((run) => run.member === name), whole), ...memberStyle(report, name)}))
+      : [{name: "the model", cells: [member, null, null], ...lambdaLine(own, whole), color: theme().series[1], width: 3},
+        ...layers.flatMap((layer, i) => heads
+          ? headsOf(layer).map((head) => ({name: `layer ${layer}, head ${head}`, cells: [member, layer, head], ...lambdaLine(own, (run) => listOf(ofLayer(run, layer)?.heads)[head]), color: layerColor(i, layers.length)}))
+          : {name: `layer ${layer}`, cells: [member, layer, null], ...lambdaLine(own, (run) => ofLayer(run, layer)), color: layerColor(i, layers.length)})]
     ).filter(({m}) => m.length);
     if (!lines.length) return {missing: `these runs have no losses along λ${member === undefined ? "" : ` of ${member}`}.`};
     const lowest = ({name, least}) => `${name} at m = ${least.map(({m}) => formatNumber(m)).join(", ")}`;
@@ -234,7 +240,7 @@ const kStudyLambda = {
       sentence: `Lowest loss${member === undefined ? "" : ` of ${member}`} (${state.group}), run by run: ${lines.slice(0, 6).map(lowest).join("; ")}${lines.length > 6 ? "; the others are in the table" : ""}.`,
       label: `Loss above the model's own along the scale of λ, ${countText(lines.length, "line")}`,
       table: {
-        name: "lambda", columns: ["member", "layer", "point", "m", ...kSeedColumns], note: "loss above the model's own, nats; without a layer: the whole model",
+        name: "lambda", columns: ["member", "layer", "head", "point", "m", ...kSeedColumns], note: "loss above the model's own, nats; without a layer: the whole model; without a head: all of the layer",
         rows: lines.flatMap(({cells, m, points, least}) => [...points.map((point, i) => [...cells, "grid", m[i], ...seedCells(point)]), ...least.map((point) => [...cells, `lowest, seed ${point.seed}`, point.m, point.rise, null, null, 1])]),
       },
     };

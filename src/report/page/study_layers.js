@@ -143,7 +143,7 @@ const kStudyDepths = {
   title: "Needles by depth, member beside member",
   about: "A row is a member, a column a depth of the asked needle (0 % is the beginning of the text); lengths of the prompt stand side by side. The colour is the share answered right over all seeds. A cell at chance, marked on the colour bar, was guessed.",
   terms: [["Share right", "Questions answered right / questions asked, all seeds together; only the question whose needle lies at this depth. Chance: one of the numbers in the prompt at random."]],
-  claims: [13, 16],
+  claims: [4, 9, 10, 13, 16],
   keys: () => [],
   controls: (report) => [groupControl(report, (run) => depthCells(run).length)],
   draw(report, state, width) {

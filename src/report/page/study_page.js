@@ -1,5 +1,5 @@
 "use strict";
-// The page of a study: which pictures in which order, its head, its limits and all of its figures.
+// The page of a study: which pictures in which order, its head and all of its figures.
 
 function runsTable(report) {
   const rows = studyRuns(report).flatMap((run) => {
@@ -27,38 +27,12 @@ function runsSoFar(report) {
   return planned ? `${listOf(report.results.runs).length} of ${planned} runs` : null;
 }
 
-function studyLimits(report) {
-  const runs = studyRuns(report);
-  const claims = studyClaims(report);
-  const parts = claimParts(report).length;
-  const [parameters, tokens] = [rangeText(runs, "parameters"), rangeText(runs, "tokens")];
-  const soFar = runsSoFar(report);
-  const general = [
-    soFar && `Unfinished. ${soFar} are done. Those that are missing may turn what is said here: verdicts count when all are done, or one would stop at the verdict that pleases.`,
-    parameters && tokens && `Sizes. These models have ${parameters} parameters and were trained on ${tokens} tokens; nothing here says how larger ones behave.`,
-    "Texts. All models were trained and measured on the same texts. A seed varies the first weights and the order of the data, not the text: intervals say how far seeds differ, not how far texts do.",
-    `Seeds. ${countText(distinct(runs.map((run) => run.seed)).length, "seed")} at most; standard deviations and noise floors are estimated from them, so that only large effects are seen.`,
-    parts > 1 && `Chance. Each of the ${parts} parts of claims has its own 95 %: if all truths lay on their thresholds, up to one verdict in twenty would be wrong by chance.`,
-    "Tokens are not time. Models are compared at equal tokens; a member that takes longer for a token is not charged for it.",
-    "Members were trained with the settings of their size, not each with those that suit it best.",
-  ].filter(Boolean);
-  const notes = claims.filter(({note: text}) => typeof text === "string" && text).map(({id, note: text}) => `Claim ${id}. ${text}`);
-  return {general, notes};
-}
-
-// A list in place of a picture.
-function limitsSection(report, page) {
-  const {general, notes} = studyLimits(report);
-  const list = (lines, kind) => el("ul", {class: kind}, ...lines.map((line) => el("li", {}, line)));
-  return el("section", {class: "picture", id: page.limits.id, "aria-labelledby": "limits-title"},
-    el("div", {}, el("h2", {id: "limits-title"}, page.limits.title), el("p", {class: "sentence"}, "Read every verdict with these in mind.")), list(general, "limits"),
-    ...(notes.length ? [el("div", {class: "behind"}, el("h3", {}, "Claim by claim"), list(notes, "limits notes"))] : []));
-}
-
 const kStudyPage = {
   unit: "seed",
-  sections: [kStudyClaims, kStudyClaim, kStudyRanks, kStudyLayerRanks, ofModels(kSpectra, {claims: [1, 2]}), kStudyLambda, kStudyProfile, kStudyTerms, ofModels(kMap, {claims: [6, 21]}), kStudyNeedles, kStudyDepths, kStudyCurves, kStudyDynamics, kStudyHessian, kStudyMeasures],
-  limits: {id: "limits", title: "What this cannot show"},
+  sections: [kStudyClaims, kStudyClaim, kStudyRanks, kStudyLayerRanks, ofModels(kSpectra, {claims: [1, 2]}), kStudyLambda, kStudyProfile, kStudyTerms, ofModels(kMap, {claims: [5, 6, 7, 8, 21]}), kStudyNeedles, kStudyDepths, kStudyCurves, kStudyDynamics, kStudyHessian, kStudyMeasures],
+  first: claimsFirst,
+  limits: studyLimits,
+  open: openClaim,
   subtitle(report) {
     const runs = studyRuns(report);
     const failed = listOf(report.results.runs).filter((run) => run?.failed).length;
