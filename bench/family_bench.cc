@@ -99,7 +99,7 @@ struct Case {
     if (own_gates()) {
       model::member_scores(Matrix(scores.data(), n, heads * state.rank),
                            Matrix(content.data(), n, static_cast<int64_t>(content.size()) / n), member);
-      prototype_gates(state.take, state.keep, state.take, nullptr, nullptr, in, heads, state.rank);
+      prototype_gates(state.take, state.keep, state.take, nullptr, in, heads, state.rank);
     } else {
       fixed_gates(state.take, state.keep, member.family.decays, in);
       model::member_shares(Matrix(alpha.data(), heads, state.rank), {}, member);

@@ -143,7 +143,8 @@ void forward_tapped(const Call& call, const HeadRows& out) {
 // The state moves on over the rows of this call, its output goes to `out`.
 void take_state_off(const Call& call, const HeadRows& out) {
   StateNoise noise = call.state->noise;
-  for (NoiseRows* gates : {&noise.take, &noise.keep}) gates->data += call.in.first_row * gates->row_stride;
+  for (NoiseRows* gates : {&noise.take, &noise.keep})
+    gates->data += (call.in.first_row - call.state->gates_first) * gates->row_stride;
   state_noise_forward(out, call.state->states, nullptr, noise, call.in, call.config.layout, call.workspace.state);
 }
 

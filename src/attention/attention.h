@@ -20,8 +20,9 @@ struct TapContext {
 
 // Noise that is a state (state_noise.h), beside or in place of a second softmax map.
 struct StateCall {
-  StateNoise noise;         // gates of positions 0, 1, 2 …; alpha of the rows of this call
+  StateNoise noise;         // alpha of the rows of this call, gates of these or of more
   float* states = nullptr;  // [O, R, W]: u of the position in front of the first row, and of the last on return
+  int64_t gates_first = 0;  // position of the gates' first row: 0 with taps, whose maps take those of all tokens
 };
 
 // Memory of one call that the next one uses again; with taps it grows to O(O · panel · keys), for editors of whole maps

@@ -41,12 +41,23 @@ void check(const AttentionConfig& config) {
   }
   if (config.calibrated && config.noise != NoiseMap::fixed)
     fail(ErrorCode::usage, "attention '{}': only fixed_diff can be calibrated", config.preset);
-  if ((config.has_own_gates() || config.low_rank_queries) && (config.rank < 1 || config.rank > 4096))
-    fail(ErrorCode::usage, "attention '{}': rank {}, expected 1 to 4096", config.preset, config.rank);
   for (const float decay : config.decays) {
     if (!(decay > 0 && decay < 1))
       fail(ErrorCode::usage, "attention '{}': decay {}, expected a number between 0 and 1", config.preset, decay);
   }
+}
+
+// A rank above the width that it is to be low beside is a slip, not a model that anyone means. A calibrated map's width
+// is that of texts, which the model knows.
+void check_rank(const AttentionConfig& config, const AttentionShape& shape) {
+  constexpr int64_t kMostOfAnyMap = 4096;
+  const auto expect_up_to = [&](int64_t most, std::string_view what) {
+    if (config.rank < 1 || config.rank > most)
+      fail(ErrorCode::usage, "attention '{}': rank {}, expected 1 to {}, {}", config.preset, config.rank, most, what);
+  };
+  if (config.noise == NoiseMap::prototypes) expect_up_to(shape.head_dim, "the head width");
+  if (config.low_rank_queries) expect_up_to(shape.query_width, "the width of its queries");
+  if (config.calibrated) expect_up_to(kMostOfAnyMap, "the most of any map");
 }
 
 }  // namespace
@@ -84,6 +95,7 @@ AttentionShape shape_of(const AttentionConfig& config, int64_t h, int64_t g, int
     for (int64_t j = 0; j < blocks; ++j)
       shape.value_order[static_cast<size_t>(j)] = 2 * (j % (blocks / 2)) + j / (blocks / 2);
   }
+  check_rank(config, shape);
   return shape;
 }
 

@@ -79,7 +79,8 @@ struct AttentionShape {
   int64_t output_width() const { return outputs() * value_dim; }
 };
 
-// Errors: shape, as the layouts; usage if the description contradicts itself.
+// Errors: shape, as the layouts; usage if the description contradicts itself, or has a rank below 1 or above the width
+// that it is a rank of: head_dim for prototypes, query_width for low-rank changes.
 AttentionShape shape_of(const AttentionConfig& config, int64_t heads, int64_t kv_heads, int64_t head_dim);
 
 // λ_init of a 0-based layer: 0.8 − 0.6·e^(−0.3·layer) (arXiv 2410.05258, whose l is layer + 1).

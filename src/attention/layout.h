@@ -1,6 +1,6 @@
 // Which query, key and value heads make each output head: a layout is a list of five indices per output
-// (docs/math/layouts.md). Files of different programs order the two maps of a difference differently; a further order
-// is a further function here.
+// (docs/math/diff_v1.md, "Layouts"). Files of different programs order the two maps of a difference differently; a
+// further order is a further function here.
 #pragma once
 
 #include <cstdint>

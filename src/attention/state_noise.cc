@@ -173,7 +173,7 @@ void backward_head(const Call& call, const StateGradients& gradients, const Head
 }  // namespace
 
 void prototype_gates(const NoiseRows& take, const NoiseRows& keep, const NoiseRows& scores, double* log_sums,
-                     const double* before, const SignedInputs& in, int64_t outputs, int64_t rank) {
+                     const SignedInputs& in, int64_t outputs, int64_t rank) {
   // Heads whose numbers lie side by side go together, in whole vectors.
   constexpr int64_t kNumbers = 16;
   const bool side_by_side = take.head_stride == rank && keep.head_stride == rank && scores.head_stride == rank;
@@ -184,12 +184,13 @@ void prototype_gates(const NoiseRows& take, const NoiseRows& keep, const NoiseRo
     const int64_t count = std::min(most, outputs - head) * rank;
     // L = largest + log(total), where total ≥ 1 counts in units of e^largest: nothing leaves the range of doubles.
     std::vector<double> largest(static_cast<size_t>(count)), total(static_cast<size_t>(count), 1.0);
-    if (before) std::copy_n(before + (sequence * outputs + head) * rank, count, largest.data());
+    double* carried = log_sums ? log_sums + (sequence * outputs + head) * rank : nullptr;
+    if (carried) std::copy_n(carried, count, largest.data());
     for (int64_t t = 0; t < in.rows; ++t) {
       const int64_t row = sequence * in.rows + t;
       const float* score = scores.at(row, head);
       float *takes = take.at(row, head), *keeps = keep.at(row, head);
-      if (begins(in, sequence, t) || (t == 0 && !before)) {
+      if (begins(in, sequence, t) || (t == 0 && !carried)) {
         for (int64_t i = 0; i < count; ++i) {
           largest[static_cast<size_t>(i)] = static_cast<double>(score[i]);
           keeps[i] = std::isfinite(score[i]) ? 0.0f : score[i] - score[i];
@@ -199,10 +200,10 @@ void prototype_gates(const NoiseRows& take, const NoiseRows& keep, const NoiseRo
       } else {
         simd::running_softmax(takes, keeps, largest.data(), total.data(), score, largest.size());
       }
-      for (int64_t i = 0; log_sums && i < count; ++i) {
-        const auto m = static_cast<size_t>(i);
-        log_sums[(row * outputs + head) * rank + i] = largest[m] + std::log(total[m]);
-      }
+    }
+    for (int64_t i = 0; carried && i < count; ++i) {
+      const auto m = static_cast<size_t>(i);
+      carried[i] = largest[m] + std::log(total[m]);
     }
   });
 }

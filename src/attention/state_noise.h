@@ -28,10 +28,10 @@ struct StateNoise {
 };
 
 // Gates of prototypes from their scores s = scale · p_m·k̃_j, [.., O, R] (take may be where the scores are). log_sums
-// [.., O, R] side by side (nullptr: not wanted) becomes L of every row; `before` [sequences, O, R] is L of the row in
-// front of the first (nullptr: there is none). A row whose start is its own position begins anew, whatever came before.
+// [sequences, O, R] (nullptr: from nothing, thrown away) is L of the row in front of the first, and of the last on
+// return. A row whose start is its own position begins anew, whatever came before.
 void prototype_gates(const NoiseRows& take, const NoiseRows& keep, const NoiseRows& scores, double* log_sums,
-                     const double* before, const SignedInputs& in, int64_t outputs, int64_t rank);
+                     const SignedInputs& in, int64_t outputs, int64_t rank);
 
 // Gates of fixed rows, the same for all heads: the first token, the uniform row, then each decay γ with weights
 // ∝ γ^{i−j}; positions count from the document's start. take, keep [.., 2 + decays].
@@ -70,8 +70,9 @@ void state_noise_backward(const StateGradients& gradients, const HeadRows& d_out
                           const StateNoise& noise, const SignedInputs& in, const Layout& layout,
                           StateWorkspace& workspace);
 
-// The noise map of a panel's rows, [O, rows, keys] in panel.noise, for taps. Gates are those of positions 0, 1, 2 …;
-// alpha's row 0 is that of position alpha_first.
+// The noise map of a panel's rows, [O, rows, keys] in panel.noise, for taps. Gates are those of positions 0, 1, 2 …:
+// unlike the means, a row of the map needs those of all tokens before it. alpha's row 0 is that of position
+// alpha_first.
 void state_noise_maps(const MapPanel& panel, const StateNoise& noise, int64_t alpha_first);
 
 }  // namespace unchain::attention

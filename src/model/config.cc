@@ -128,6 +128,14 @@ void check(const Config& config, std::string_view where) {
   } catch (const Error& error) {
     fail(ErrorCode::format, "{}: {}", where, error.what());
   }
+  // What shape_of() cannot know: a low-rank change reads the model's width, a calibrated map has as many rows as a
+  // text.
+  const attention::AttentionConfig& family = config.attention;
+  if ((family.low_rank_queries && family.rank > config.width) || (family.calibrated && family.rank > config.context)) {
+    fail(ErrorCode::format, "{}: attention '{}': rank {}, expected 1 to {}, the {}", where, family.preset, family.rank,
+         family.calibrated ? config.context : config.width,
+         family.calibrated ? "longest text (max_position_embeddings)" : "model's width (hidden_size)");
+  }
   for (const LayerConfig& layer : config.layers) {
     if (layer.window < 0 || layer.rope >= config.ropes.size())
       fail(ErrorCode::format, "{}: attention window {} is negative", where, layer.window);

@@ -43,14 +43,20 @@ Context::Context(std::shared_ptr<const Transformer> model, int64_t capacity)
     numbers += capacity * (member.shape.layout.key_heads * c.head_dim + member.shape.value_width);
     if (!member.family.has_state()) continue;
     const int64_t rank = member.family.state_rank(), outputs = member.shape.outputs();
-    const bool own = member.family.has_own_gates(), learned = member.family.noise == attention::NoiseMap::prototypes;
-    states_[i].take.reserve(static_cast<size_t>(capacity * rank * (own ? outputs : 1)));
-    states_[i].keep.reserve(static_cast<size_t>(capacity * rank * (own ? outputs : 1)));
-    states_[i].log_sums.reserve(static_cast<size_t>(learned ? capacity * outputs * rank : 0));
+    const bool learned = member.family.noise == attention::NoiseMap::prototypes;
+    states_[i].log_sums.reserve(static_cast<size_t>(learned ? outputs * rank : 0));
     states_[i].means.reserve(static_cast<size_t>(outputs * rank * member.shape.value_dim));
   }
-  cache_ = allocate_large(static_cast<size_t>(numbers * info(model_->dtype).bytes));
+  cache_bytes_ = numbers * info(model_->dtype).bytes;
+  cache_ = allocate_large(static_cast<size_t>(cache_bytes_));
   ropes_.resize(c.ropes.size());
+}
+
+int64_t Context::state_bytes() const {
+  size_t bytes = 0;
+  for (const StateMemory& memory : states_)
+    bytes += memory.means.size() * sizeof(float) + memory.log_sums.size() * sizeof(double);
+  return static_cast<int64_t>(bytes);
 }
 
 attention::HeadRows Context::cached(int64_t layer, Part part) {
@@ -245,61 +251,98 @@ void Context::project(int64_t index, const Rows& step, const Matrix& x, const Ma
   store_keys_and_values(index, key, value, content);
 }
 
-// The state of a layer's noise for the rows of this step, whose inputs are x: gates into memory, shares, and the means
-// of the position before, computed again where a truncation went back behind them.
-attention::StateCall Context::state(int64_t index, const Matrix& x) {
+// Gates of the positions in.first_row …, and L behind them; `content`: their keys before rotary, of prototypes.
+void Context::form_gates(const Member& member, const attention::StateNoise& noise, double* log_sums,
+                         const Matrix& content, const attention::SignedInputs& in) {
+  const int64_t outputs = member.shape.outputs();
+  if (member.family.calibrated) {
+    attention::calibrated_gates(noise.take, noise.keep, noise.alpha, member.calibrated_map(), in, outputs);
+  } else if (member.family.has_own_gates()) {
+    member_scores(Matrix(noise.take.data, in.rows, outputs * noise.rank), content, member);
+    attention::prototype_gates(noise.take, noise.keep, noise.take, log_sums, in, outputs, noise.rank);
+  } else {
+    attention::fixed_gates(noise.take, noise.keep, member.family.decays, in);
+  }
+}
+
+// The state of the positions before this step once more, from the cache, whose keys are turned back to before rotary;
+// where it still stands behind them, their gates alone, for maps. With all_gates they stay in `noise`, else each block
+// of rows takes the place of the one before.
+void Context::read_again(int64_t index, const attention::StateNoise& noise, bool all_gates) {
+  const Config& c = model_->config;
   const Member& member = model_->layers[static_cast<size_t>(index)].attention;
+  const int64_t outputs = member.shape.outputs(), width = member.shape.output_width(), d = member.shape.head_dim;
   StateMemory& memory = states_[static_cast<size_t>(index)];
-  const int64_t rank = member.family.state_rank(), outputs = member.shape.outputs(), rows = x.rows;
-  const bool own = member.family.has_own_gates();
-  const int64_t row_stride = own ? outputs * rank : rank, head_stride = own ? rank : 0;
-  attention::StateCall call;
-  call.noise = {rank,
-                {memory.take.data(), row_stride, head_stride},
-                {memory.keep.data(), row_stride, head_stride},
-                {nullptr, head_stride * outputs, rank}};
-  call.states = memory.means.data();
+  const bool lost = memory.position != position_;
+  const attention::HeadRows keys = cached(index, Part::keys);
+  const int64_t block = std::min(position_, kFeedForwardRows);
+  Buffer<float> content(static_cast<size_t>(member.weights.prototypes ? block * keys.heads * d : 0)),
+      shares(static_cast<size_t>(block * outputs * noise.rank)), nowhere(static_cast<size_t>(lost ? block * width : 0));
+  const std::vector<float> no_lambda(static_cast<size_t>(block * outputs));
+  std::vector<double> log_sums(memory.log_sums.size());
+  std::fill_n(shares.data(), shares.size(), 0.0f);
+  std::fill_n(nowhere.data(), nowhere.size(), 0.0f);
+  if (lost) std::fill_n(memory.means.data(), memory.means.size(), 0.0f);
   attention::SignedInputs in;
   in.v = cached(index, Part::values);
   in.key_rows = capacity_;
-  const size_t means = static_cast<size_t>(outputs * rank * member.shape.value_dim);
-  if (position_ == 0) std::fill_n(memory.means.data(), means, 0.0f);
-  if (position_ > 0 && memory.position != position_) {
-    std::fill_n(memory.means.data(), means, 0.0f);
-    const std::vector<float> zeros(static_cast<size_t>(position_ * outputs * std::max<int64_t>(rank, 1)));
-    Buffer<float> nowhere(static_cast<size_t>(position_ * member.shape.output_width()));
-    std::fill_n(nowhere.data(), nowhere.size(), 0.0f);
-    in.rows = position_;
-    in.lambda = zeros.data();
-    attention::StateNoise again = call.noise;
-    again.alpha = {const_cast<float*>(zeros.data()), 0, 0};
-    attention::state_noise_forward(
-        attention::HeadRows::side_by_side(Matrix(nowhere.data(), position_, member.shape.output_width()), outputs),
-        memory.means.data(), nullptr, again, in, member.shape.layout, attention_.state);
+  in.lambda = no_lambda.data();
+  for (int64_t first = 0; first < position_; first += block) {
+    const int64_t rows = std::min(block, position_ - first), at = all_gates ? first : 0;
+    in.first_row = first;
+    in.rows = rows;
+    const Matrix unrotated(content.data(), rows, keys.heads * d);
+    for (int64_t h = 0; member.weights.prototypes && h < keys.heads; ++h) {
+      const Matrix head = unrotated.col_range(h * d, d);
+      ops::copy_rows(head, keys.rows(h, first, rows));
+      const ops::RopeTable& rope = ropes_[c.layers[static_cast<size_t>(index)].rope];
+      for (int64_t t = 0; t < rows; ++t) ops::rope_backward(head.f32(t), head.f32(t), rope, first + t, c.pairs);
+    }
+    attention::StateNoise here = noise;
+    for (attention::NoiseRows* gates : {&here.take, &here.keep}) gates->data += at * gates->row_stride;
+    here.alpha = {shares.data(), outputs * noise.rank, noise.rank};
+    form_gates(member, here, log_sums.data(), unrotated, in);
+    if (!lost) continue;
+    const auto out = attention::HeadRows::side_by_side(Matrix(nowhere.data(), rows, width), outputs);
+    attention::state_noise_forward(out, memory.means.data(), nullptr, here, in, member.shape.layout, attention_.state);
   }
+  if (lost) std::copy(log_sums.begin(), log_sums.end(), memory.log_sums.data());
+}
+
+// The state of a layer's noise in front of this step, and gates and shares of its rows, whose inputs are x; all_gates:
+// of all positions before them too, which maps take.
+attention::StateCall Context::state(int64_t index, const Matrix& x, bool all_gates) {
+  const Member& member = model_->layers[static_cast<size_t>(index)].attention;
+  StateMemory& memory = states_[static_cast<size_t>(index)];
+  const int64_t rank = member.family.state_rank(), outputs = member.shape.outputs(), rows = x.rows;
+  const bool own = member.family.has_own_gates(), lost = position_ > 0 && memory.position != position_;
+  const int64_t row_stride = own ? outputs * rank : rank, head_stride = own ? rank : 0;
+  const int64_t before = all_gates ? position_ : 0;  // rows of gates in front of this step's
+  const auto gates =
+      static_cast<size_t>(std::max(before + rows, lost ? std::min(position_, kFeedForwardRows) : 0) * row_stride);
+  take_.reserve(gates);
+  keep_.reserve(gates);
+  alpha_.reserve(static_cast<size_t>((own ? rows : 1) * outputs * rank));
+  attention::StateCall call;
+  call.noise = {rank,
+                {take_.data(), row_stride, head_stride},
+                {keep_.data(), row_stride, head_stride},
+                {alpha_.data(), own ? outputs * rank : 0, rank}};
+  call.gates_first = position_ - before;
+  call.states = memory.means.data();
+  if (position_ == 0) std::fill_n(memory.means.data(), memory.means.size(), 0.0f);
+  if (lost || before > 0) read_again(index, call.noise, all_gates);
+  // Where the state stands once the means have followed; if a tap throws before, the next step does not begin there.
+  memory.position = position_ + rows;
+  attention::SignedInputs in;
   in.rows = rows;
   in.first_row = position_;
-  const auto here = [&](const attention::NoiseRows& all) {
-    return attention::NoiseRows{all.data + position_ * row_stride, row_stride, head_stride};
-  };
-  const attention::NoiseRows take = here(call.noise.take), keep = here(call.noise.keep);
-  alpha_.reserve(static_cast<size_t>((own ? rows : 1) * outputs * rank));
-  call.noise.alpha = {alpha_.data(), own ? outputs * rank : 0, rank};
-  memory.position = position_ + rows;
-  if (member.family.calibrated) {
-    attention::calibrated_gates(take, keep, call.noise.alpha, member.calibrated_map(), in, outputs);
-    return call;
-  }
-  if (own) {
-    const Matrix scores(take.data, rows, outputs * rank);
-    member_scores(scores, Matrix(content_.data(), rows, member.shape.layout.key_heads * member.shape.head_dim), member);
-    double* sums = memory.log_sums.data() + position_ * outputs * rank;
-    attention::prototype_gates(take, keep, take, sums, position_ > 0 ? sums - outputs * rank : nullptr, in, outputs,
-                               rank);
-  } else {
-    attention::fixed_gates(take, keep, member.family.decays, in);
-  }
-  member_shares(Matrix(alpha_.data(), own ? rows : outputs, own ? outputs * rank : rank), x, member);
+  attention::StateNoise here = call.noise;
+  for (attention::NoiseRows* each : {&here.take, &here.keep}) each->data += before * row_stride;
+  const int64_t key_width = member.shape.layout.key_heads * member.shape.head_dim;
+  form_gates(member, here, memory.log_sums.data(), Matrix(content_.data(), rows, key_width), in);
+  if (!member.family.calibrated)
+    member_shares(Matrix(alpha_.data(), own ? rows : outputs, own ? outputs * rank : rank), x, member);
   return call;
 }
 
@@ -339,9 +382,9 @@ void Context::attend(int64_t index, const Rows& step, const attention::Taps* tap
     member_lambda(lambda, Matrix(before_gain_.data(), attended, outputs), wanted_x, member);
     in.lambda = lambda_.data();
   }
-  attention::StateCall state_call;
-  if (member.family.has_state()) state_call = state(index, wanted_x);
   attention::TapContext tap{taps, static_cast<int>(index)};
+  attention::StateCall state_call;
+  if (member.family.has_state()) state_call = state(index, wanted_x, tap.active());
   const auto observers_want = [&](bool (attention::Observer::*what)() const) {
     return tap.active() && std::any_of(taps->observers.begin(), taps->observers.end(), [&](const auto* observer) {
              return observer->wants(tap.layer) && (observer->*what)();

@@ -31,8 +31,15 @@ class Context {
   // with layer and position); whatever a tap throws.
   void extend(std::span<const int32_t> ids, int64_t keep = -1, const attention::Taps* taps = nullptr);
 
-  // Forgets all positions from `position` on; reading goes on from there as if they had never been.
+  // Forgets all positions from `position` on; reading goes on from there as if they had never been. Noise that is a
+  // state cannot go back: the next step forms it again from the cache, in memory that it gives back, and in bf16 from
+  // keys that are rounded. Error: usage (position below 0 or above position()).
   void truncate(int64_t position);
+
+  // Bytes that the context holds of the tokens read: of keys and values, which grow with the capacity, and of noise
+  // that is a state, which do not.
+  int64_t cache_bytes() const { return cache_bytes_; }
+  int64_t state_bytes() const;
 
   // Of the kept rows of the last extend(): row 0 is the first of them.
   int64_t kept() const { return kept_; }
@@ -46,11 +53,10 @@ class Context {
 
  private:
   struct Rows;
-  // Gates of all positions so far, from which the means can be had again after a truncation.
+  // All that noise which is a state keeps of the tokens before `position`.
   struct StateMemory {
-    Buffer<float> take, keep;  // [capacity, O, R], or [capacity, R] where they are the same for all heads
-    Buffer<double> log_sums;   // [capacity, O, R]
-    Buffer<float> means;       // [O, R, W] behind position `position`
+    Buffer<float> means;      // [O, R, W]
+    Buffer<double> log_sums;  // [O, R], of prototypes
     int64_t position = 0;
   };
   void reserve(int64_t rows);
@@ -64,7 +70,10 @@ class Context {
   void store_keys_and_values(int64_t index, const Matrix& key, const Matrix& value, const Matrix& content);
   void rotate(int64_t index, const Matrix& heads, const Vector& head_norm, int64_t first_position,
               const Matrix& content);
-  attention::StateCall state(int64_t index, const Matrix& x);
+  attention::StateCall state(int64_t index, const Matrix& x, bool all_gates);
+  void form_gates(const Member& member, const attention::StateNoise& noise, double* log_sums, const Matrix& content,
+                  const attention::SignedInputs& in);
+  void read_again(int64_t index, const attention::StateNoise& noise, bool all_gates);
   void value_norms(int64_t index, int64_t keys);
   void show_residual(int64_t index, const Matrix& x, const Matrix& mixed, int64_t position,
                      const attention::TapContext& tap);
@@ -75,14 +84,14 @@ class Context {
   Matrix normalised(int64_t first, int64_t count);
 
   std::shared_ptr<const Transformer> model_;
-  int64_t capacity_ = 0, position_ = 0;
+  int64_t capacity_ = 0, position_ = 0, cache_bytes_ = 0;
   int64_t kept_ = 0, first_kept_ = 0;  // rows of hidden_ that logits may be asked of
   std::shared_ptr<std::byte> cache_;   // keys and values of all layers
   std::vector<int64_t> cache_offset_;  // of each layer's keys, then values behind them, in numbers
   std::vector<StateMemory> states_;    // of layers whose noise is a state
   std::vector<ops::RopeTable> ropes_;
   Buffer<float> hidden_, query_, key_, value_, content_, projected_, gate_up_, value_norm_, parts_, writes_;
-  Buffer<float> lambda_, before_gain_, alpha_, output_, few_;
+  Buffer<float> lambda_, before_gain_, take_, keep_, alpha_, output_, few_;
   MemberScratch member_;
   FinishSaved finish_;
   Buffer<float> activation_f32_;

@@ -145,7 +145,7 @@ void TrainLayer::make_state(const Matrix& x, LayerState& s, const attention::Sig
   }
   member_scores(scores, Matrix(s.content.data(), count, member_.shape.layout.key_heads * member_.shape.head_dim),
                 member_);
-  attention::prototype_gates(noise.take, noise.keep, noise.take, nullptr, nullptr, in, outputs, rank);
+  attention::prototype_gates(noise.take, noise.keep, noise.take, nullptr, in, outputs, rank);
   member_shares(alpha, x, member_);
 }
 

@@ -148,7 +148,7 @@ struct Gates {
 Gates prototype_gates_of(Problem& p) {
   Gates g{p.scores(), std::vector<float>(static_cast<size_t>(p.rows * 4 * kRank))};
   prototype_gates(side_by_side(g.take, kRank), side_by_side(g.keep, kRank), side_by_side(g.take, kRank), nullptr,
-                  nullptr, p.inputs(), 4, kRank);
+                  p.inputs(), 4, kRank);
   return g;
 }
 
@@ -304,7 +304,7 @@ TEST(StateNoise, AnyCutGivesTheSameAsTheWhole) {
   const Result whole = run(p, noise);
   for (const int64_t cut : {1, 32, 40, 74}) {
     std::vector<float> out(whole.out.size()), states(static_cast<size_t>(4 * kRank * p.value_dim));
-    std::vector<double> log_sums(static_cast<size_t>(p.rows * 4 * kRank));
+    std::vector<double> log_sums(4 * kRank);
     attention::StateWorkspace workspace;
     for (const auto& [first, count] : {std::pair<int64_t, int64_t>{0, cut}, {cut, p.rows - cut}}) {
       std::vector<float> take = p.scores(), keep(take.size());
@@ -316,8 +316,7 @@ TEST(StateNoise, AnyCutGivesTheSameAsTheWhole) {
       const auto from = [first = first](std::vector<float>& x) {
         return NoiseRows{x.data() + first * 4 * kRank, 4 * kRank, kRank};
       };
-      double* sums = log_sums.data() + first * 4 * kRank;
-      prototype_gates(from(take), from(keep), from(take), sums, first ? sums - 4 * kRank : nullptr, in, 4, kRank);
+      prototype_gates(from(take), from(keep), from(take), log_sums.data(), in, 4, kRank);
       state_noise_forward(
           HeadRows::side_by_side(Matrix(out.data() + first * 4 * p.value_dim, count, 4 * p.value_dim), 4),
           states.data(), nullptr, {kRank, from(take), from(keep), from(p.alpha)}, in, p.layout, workspace);

@@ -5,6 +5,7 @@
 
 #include "model/config_attention.h"
 #include "model/context.h"
+#include "model/decoding_cost.h"
 #include "model/model_file.h"
 #include "support/attention_case.h"
 #include "support/compare.h"
@@ -106,6 +107,122 @@ TEST(Family, DecodingAgreesWithTraining) {
       all.extend(saved.ids);
       all.logits(Matrix(whole.data(), 1, 50), 59, 1);
       EXPECT_TRUE(close(logits, widen(whole), type == DType::f32 ? 1e-4 : 0.3)) << member;
+    }
+  }
+}
+
+const std::vector<std::string>& members_with_state() {
+  static const std::vector<std::string> some = {"lowrank_diff", "fixed_diff", "fixed_diff, calibrated"};
+  return some;
+}
+
+// Means in f32, L in double: what docs/relations.md counts, whatever the room for tokens and however many are read.
+TEST(Family, TheStateDoesNotGrowWithTheText) {
+  for (const DType type : {DType::f32, DType::bf16}) {
+    const Saved plain(family_config("softmax"), type);
+    const auto softmax = model::load(plain.folder.path() / "m", type);
+    EXPECT_EQ(Context(softmax, 64).state_bytes(), 0);
+    for (const std::string& member : members_with_state()) {
+      const Saved saved(family_config(member), type);
+      const auto model = model::load(saved.folder.path() / "m", type);
+      const model::DecodingCost cost = model::decoding_cost(*model, 60);
+      const int64_t log_sums = member == "lowrank_diff" ? 2 * 8 * 4 : 0;  // layers · heads · prototypes
+      Context context(model, 64), roomy(model, 1024);
+      EXPECT_EQ(context.state_bytes(), (cost.state_numbers - log_sums) * 4 + log_sums * 8) << member;
+      EXPECT_EQ(roomy.state_bytes(), context.state_bytes()) << member;
+      EXPECT_EQ(context.cache_bytes(), Context(softmax, 64).cache_bytes()) << member;
+      EXPECT_EQ(roomy.cache_bytes(), Context(softmax, 1024).cache_bytes()) << member;
+      roomy.extend(saved.ids);
+      roomy.truncate(30);
+      roomy.extend(std::vector<int32_t>{1});
+      EXPECT_EQ(roomy.state_bytes(), context.state_bytes()) << member << " after going back";
+    }
+  }
+}
+
+// The state carries over every cut, and is had again from the cache after going back to it. Tolerances as above.
+TEST(Family, AStateGoesOnFromAnySplit) {
+  for (const std::string& member : members_with_state()) {
+    for (const DType type : {DType::f32, DType::bf16}) {
+      const Saved saved(family_config(member), type);
+      const auto model = model::load(saved.folder.path() / "m", type);
+      const double tolerance = type == DType::f32 ? 2e-5 : 0.1;
+      const auto split = [&](size_t at) { return saved.ids.begin() + static_cast<std::ptrdiff_t>(at); };
+      const auto expect_rest = [&](Context& context, size_t at, const char* how) {
+        const std::vector<double> expected(saved.nll.begin() + static_cast<std::ptrdiff_t>(at), saved.nll.end());
+        EXPECT_TRUE(close(nll_of(context, {split(at), saved.ids.end()}), expected, tolerance))
+            << member << " " << info(type).name << " " << how << " " << at;
+      };
+      for (size_t at = 1; at < saved.ids.size(); ++at) {
+        Context context(model, 64);
+        context.extend(std::vector<int32_t>(saved.ids.begin(), split(at)), 0);
+        expect_rest(context, at, "split");
+        context.truncate(static_cast<int64_t>(at));
+        expect_rest(context, at, "back");
+      }
+      Context steps(model, 64);
+      std::vector<double> nll;
+      for (size_t at = 0; at < saved.ids.size(); ++at) {
+        steps.extend(std::vector<int32_t>{saved.ids[at]});
+        const std::vector<int32_t> target = {at + 1 < saved.ids.size() ? saved.ids[at + 1] : -1};
+        nll.push_back(0);
+        steps.nll(std::span(nll).last(1), target);
+      }
+      EXPECT_TRUE(close(nll, saved.nll, tolerance)) << member << " " << info(type).name << " token by token";
+    }
+  }
+}
+
+// The cache is read again in blocks of 512 positions, of which the last is not whole.
+TEST(Family, AStateComesBackFromALongCache) {
+  for (const std::string& member : members_with_state()) {
+    model::Config config = family_config(member);
+    config.context = 1100;
+    const Saved saved(config, DType::f32);
+    const auto model = model::load(saved.folder.path() / "m", DType::f32);
+    const std::vector<int32_t> ids = some_ids(1060);
+    Context whole(model, 1100), back(model, 1100);
+    const std::vector<double> nll = nll_of(whole, ids);
+    back.extend(ids, 0);
+    back.truncate(1030);
+    const std::vector<double> expected(nll.begin() + 1030, nll.end());
+    EXPECT_TRUE(close(nll_of(back, {ids.begin() + 1030, ids.end()}), expected, 2e-5)) << member;
+  }
+}
+
+// Rows of A2 from row `from` on, all layers behind each other, without the entries that lie behind a row's own.
+struct NoiseRowsObserver : attention::Observer {
+  explicit NoiseRowsObserver(int64_t from) : first(from) {}
+  void on_maps(const attention::MapPanel& panel) override {
+    for (int h = 0; h < panel.heads; ++h) {
+      for (int64_t r = std::max<int64_t>(0, first - panel.first_row); r < panel.rows; ++r)
+        rows.insert(rows.end(), panel.noise_row(h, r), panel.noise_row(h, r) + panel.first_row + r + 1);
+    }
+  }
+  int64_t first;
+  std::vector<float> rows;
+};
+
+// A map takes the gates of tokens whose step has passed; those of prototypes come from keys that were turned back. A
+// score, a number of about 5, is off by a few roundings, and a weight of at most 1 by as much: below 1e-5.
+TEST(Family, MapsOfALaterStepAreThoseOfTheWhole) {
+  for (const std::string& member : members_with_state()) {
+    const Saved saved(family_config(member), DType::f32);
+    const auto model = model::load(saved.folder.path() / "m", DType::f32);
+    const auto part = [&](int64_t first, int64_t last) {
+      return std::vector<int32_t>(saved.ids.begin() + first, saved.ids.begin() + last);
+    };
+    for (const int64_t cut : {1, 20, 49}) {
+      NoiseRowsObserver all(cut), later(cut);
+      Context whole(model, 64), split(model, 64);
+      const attention::Taps see_all{{&all}, {}}, see_later{{&later}, {}};
+      whole.extend(part(0, 50), -1, &see_all);
+      split.extend(part(0, cut));
+      split.extend(part(cut, 50), -1, &see_later);
+      EXPECT_TRUE(close(later.rows, widen(all.rows), 1e-5)) << member << " " << cut;
+      // The maps have done the step's work; the state has moved on all the same.
+      const std::vector<double> expected(saved.nll.begin() + 50, saved.nll.end());
+      EXPECT_TRUE(close(nll_of(split, part(50, 60)), expected, 2e-5)) << member << " " << cut;
     }
   }
 }
@@ -242,6 +359,25 @@ TEST(Family, BadDescriptions) {
   expect_error(parse(R"(, "attention": {"preset": "diff_v1", "pairs": "thirds"})"), ErrorCode::format, {"halves"});
   expect_error(parse(R"(, "attention": {"preset": "diff_v1", "layers": [1, 5]})"), ErrorCode::format, {"up to 5"});
   expect_error(parse(R"(, "attention": {"preset": "lowrank_diff", "rank": 0})"), ErrorCode::format, {"rank 0"});
+  // Ranks from 1 to the width that they are ranks of: a head of 32/8 numbers, queries of 4 such heads in one map, a
+  // model of 32 under heads of 16, and the longest text.
+  const auto ranked = [&](const std::string& member, int rank, const std::string& more = "") {
+    return parse(R"(, "max_position_embeddings": 64)" + more + R"(, "attention": {"preset": )" + member +
+                 R"(, "rank": )" + std::to_string(rank) + "}");
+  };
+  const std::string prototypes = R"("lowrank_diff")", changes = R"("shared_diff")",
+                    calibrated = R"("fixed_diff", "calibrated": true)", wide_heads = R"(, "head_dim": 16)";
+  for (const std::string& member : {prototypes, changes, calibrated})
+    expect_error(ranked(member, 0), ErrorCode::format, {"config.json", "rank 0", "expected 1 to"});
+  EXPECT_NO_THROW(ranked(prototypes, 4)());
+  expect_error(ranked(prototypes, 5), ErrorCode::format, {"config.json", "rank 5", "1 to 4, the head width"});
+  expect_error(ranked(prototypes, 100), ErrorCode::format, {"lowrank_diff", "rank 100", "1 to 4"});
+  EXPECT_NO_THROW(ranked(changes, 16)());
+  expect_error(ranked(changes, 17), ErrorCode::format, {"shared_diff", "rank 17", "1 to 16", "of its queries"});
+  EXPECT_NO_THROW(ranked(changes, 32, wide_heads)());
+  expect_error(ranked(changes, 33, wide_heads), ErrorCode::format, {"rank 33", "1 to 32", "hidden_size"});
+  EXPECT_NO_THROW(ranked(calibrated, 64)());
+  expect_error(ranked(calibrated, 65), ErrorCode::format, {"rank 65", "1 to 64", "max_position_embeddings"});
   for (const char* member : {"softmax", "diff_v2", "grouped_diff", "lowrank_diff"}) {
     const std::string text = std::string(R"(, "attention": {"preset": ")") + member + R"(", "accounting": "halved"})";
     expect_error(parse(text), ErrorCode::format, {member, "accounting \"halved\"", "leave it out"});

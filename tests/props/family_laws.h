@@ -10,6 +10,7 @@
 #include "ref/prototype_noise.h"
 #include "ref/signed_attention.h"
 #include "support/compare.h"
+#include "support/family_case.h"
 
 namespace unchain::test {
 
@@ -81,22 +82,22 @@ inline void expect_no_lambda_is_softmax(const SignedRun& run, const ref::FamilyS
   EXPECT_TRUE(close(run(s, in), run(single, in), tolerance));
 }
 
-// A1 = A2 and λ = 1: exactly 0.
-inline void expect_equal_maps_cancel(const SignedRun& run, const ref::FamilyShape& s, ref::SignedInputs in) {
+// A1 = A2 and λ = 1: nothing is left.
+inline void expect_equal_maps_cancel(const SignedRun& run, const ref::FamilyShape& s, ref::SignedInputs in,
+                                     double tolerance) {
   in.lambda.assign(in.lambda.size(), 1);
   in.extra.clear();
   ref::FamilyShape twice = s;
   for (ref::HeadPair& pair : twice.pairs) pair.q2 = pair.q1, pair.k2 = pair.k1;
-  EXPECT_EQ(run(twice, in), std::vector<double>(s.out_size()));
+  EXPECT_TRUE(close(run(twice, in), std::vector<double>(s.out_size()), tolerance));
 }
 
-// A row whose document starts after it sees no key and gives exactly 0; the others are as before.
+// A row t whose document starts after it sees no key and gives exactly 0; the others are as before.
 inline void expect_rows_without_keys_are_zero(const SignedRun& run, const ref::FamilyShape& s,
-                                              const ref::SignedInputs& in, double tolerance) {
+                                              const ref::SignedInputs& in, int64_t t, double tolerance) {
   const std::vector<double> before = run(s, in);
   ref::FamilyShape blind = s;
   blind.start.resize(static_cast<size_t>(s.rows));
-  const int64_t t = s.rows / 2;
   blind.start[static_cast<size_t>(t)] = s.first_row + t + 1;
   const std::vector<double> after = run(blind, in);
   for (int64_t row = 0; row < s.rows; ++row) {
@@ -160,6 +161,44 @@ void expect_documents_apart(const Run& run, ref::FamilyShape s, const Inputs& in
   for (int64_t t = 0; t < s.rows; ++t) {
     EXPECT_EQ(row_of(s, after, t) == row_of(s, before, t), t >= s.rows / 2) << "row " << t;
   }
+}
+
+// The same arrays paired by halves and by neighbours are two functions.
+inline void expect_two_ways_to_pair(const SignedRun& run, int64_t rows) {
+  ref::FamilyShape s = family_shape(rows, 4, 2, 1, 3, 6, ref::halves_layout(4, 2));
+  const ref::SignedInputs in = signed_inputs(s, 1);
+  const std::vector<double> halves = run(s, in);
+  s.pairs = ref::neighbours_layout(4, 2);
+  EXPECT_FALSE(close(run(s, in), halves, 1e-3));
+}
+
+// With key and value heads repeated to h, a file of neighbours becomes one of halves: query heads 0 2 4 … 1 3 5 …
+inline void expect_neighbours_become_halves(const SignedRun& run, int64_t rows, double tolerance) {
+  const int64_t h = 4, g = 2;
+  const ref::FamilyShape s = family_shape(rows, h, g, g / 2, 2, 5, ref::neighbours_layout(h, g));
+  const ref::SignedInputs in = signed_inputs(s, 1);
+  ref::FamilyShape halves = s;
+  halves.key_heads = h;
+  halves.value_heads = h / 2;
+  halves.pairs = ref::halves_layout(h, h);
+  ref::SignedInputs moved = in;
+  moved.k.resize(halves.k_size());
+  moved.v.resize(halves.v_size());
+  for (int64_t t = 0; t < s.rows; ++t) {
+    for (int64_t a = 0; a < h; ++a) {
+      const int64_t from = a < h / 2 ? 2 * a : 2 * (a - h / 2) + 1;
+      for (int64_t e = 0; e < s.head_dim; ++e) {
+        moved.q[halves.q_at(t, a, e)] = in.q[s.q_at(t, from, e)];
+        moved.k[halves.k_at(t, a, e)] = in.k[s.k_at(t, from * g / h, e)];
+      }
+    }
+    for (int64_t i = 0; i < h / 2; ++i) {
+      for (int64_t w = 0; w < s.value_dim; ++w) {
+        moved.v[halves.v_at(t, i, w)] = in.v[s.v_at(t, i * g / h, w)];
+      }
+    }
+  }
+  EXPECT_TRUE(close(run(halves, moved), run(s, in), tolerance));
 }
 
 // Every row of a noise map sums to 1 (here α and mixing shares do), whatever the shape's window.

@@ -6,7 +6,6 @@
 #include "ref/fixed_noise.h"
 #include "ref/prototype_recurrence.h"
 #include "ref/rms_norm.h"
-#include "support/family_case.h"
 
 namespace unchain::test {
 namespace {
@@ -36,8 +35,8 @@ TEST(FamilyLaws, SignedAttention) {
     expect_extra_lowers_row_sums(signed_reference, s, in);
     expect_extra_leaves_the_noise_map(signed_reference, s, in, 1e-14);
     expect_no_lambda_is_softmax(signed_reference, s, with_extra, 0);
-    expect_equal_maps_cancel(signed_reference, s, in);
-    expect_rows_without_keys_are_zero(signed_reference, s, with_extra, 0);
+    expect_equal_maps_cancel(signed_reference, s, in, 0);
+    expect_rows_without_keys_are_zero(signed_reference, s, with_extra, s.rows / 2, 0);
     expect_causality(signed_reference, s, with_extra);
     expect_permuted_heads(signed_reference, s, with_extra, 0);
     ref::FamilyShape no_window = s;
@@ -65,42 +64,9 @@ TEST(FamilyLaws, TheHeadNormOfNothingIsFinite) {
   for (const double x : g.d_x) EXPECT_TRUE(std::isfinite(x));
 }
 
-TEST(FamilyLaws, PairsByHalvesAreNotPairsByNeighbours) {
-  ref::FamilyShape s = family_layouts(7, 0)[1].shape;
-  const ref::SignedInputs in = signed_inputs(s, 1);
-  const Doubles halves = signed_reference(s, in);
-  s.pairs = ref::neighbours_layout(4, 2);
-  EXPECT_FALSE(close(signed_reference(s, in), halves, 1e-3));
-}
-
-// With key and value heads repeated to h, a file of neighbours becomes one of halves: query heads 0 2 4 … 1 3 5 …
-TEST(FamilyLaws, NeighboursBecomeHalvesWithRepeatedKeys) {
-  const int64_t h = 4, g = 2;
-  ref::FamilyShape s = family_layouts(5, 0)[4].shape;
-  ASSERT_EQ(s.pairs, ref::neighbours_layout(h, g));
-  const ref::SignedInputs in = signed_inputs(s, 1);
-  ref::FamilyShape halves = s;
-  halves.key_heads = h;
-  halves.value_heads = h / 2;
-  halves.pairs = ref::halves_layout(h, h);
-  ref::SignedInputs moved = in;
-  moved.k.resize(halves.k_size());
-  moved.v.resize(halves.v_size());
-  for (int64_t t = 0; t < s.rows; ++t) {
-    for (int64_t a = 0; a < h; ++a) {
-      const int64_t from = a < h / 2 ? 2 * a : 2 * (a - h / 2) + 1;
-      for (int64_t e = 0; e < s.head_dim; ++e) {
-        moved.q[halves.q_at(t, a, e)] = in.q[s.q_at(t, from, e)];
-        moved.k[halves.k_at(t, a, e)] = in.k[s.k_at(t, from * g / h, e)];
-      }
-    }
-    for (int64_t i = 0; i < h / 2; ++i) {
-      for (int64_t w = 0; w < s.value_dim; ++w) {
-        moved.v[halves.v_at(t, i, w)] = in.v[s.v_at(t, i * g / h, w)];
-      }
-    }
-  }
-  EXPECT_EQ(signed_reference(halves, moved), signed_reference(s, in));
+TEST(FamilyLaws, Pairs) {
+  expect_two_ways_to_pair(signed_reference, 7);
+  expect_neighbours_become_halves(signed_reference, 5, 0);
 }
 
 void check_noise(const NoiseRun& run, bool later_rows) {

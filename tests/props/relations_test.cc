@@ -51,7 +51,7 @@ struct Noise {
   std::vector<float> of_prototypes() {
     std::vector<float> take(scores.size()), keep(scores.size());
     const auto rows = [](std::vector<float>& x) { return NoiseRows{x.data(), kHeads * kRank, kRank}; };
-    prototype_gates(rows(take), rows(keep), rows(scores), nullptr, nullptr, inputs(), kHeads, kRank);
+    prototype_gates(rows(take), rows(keep), rows(scores), nullptr, inputs(), kHeads, kRank);
     return forward({kRank, rows(take), rows(keep), rows(alpha)});
   }
   double tolerance(int64_t rank, const std::vector<float>& shares) const {

@@ -61,7 +61,8 @@ inline std::vector<FamilyCase> family_layouts(int64_t rows, int64_t first_row, i
           make("neighbours, grouped keys", 4, 2, 1, 2, 5, ref::neighbours_layout(4, 2)),
           make("shared keys", 4, 1, 1, 3, 3, ref::shared_keys_layout(2, 1)),
           make("grouped", 8, 3, 2, 2, 3, ref::grouped_layout(6, 2, 3)),
-          make("grouped, several noise keys", 12, 6, 4, 2, 1, ref::grouped_layout(8, 4, 2))};
+          make("grouped, several noise keys", 12, 6, 4, 2, 1, ref::grouped_layout(8, 4, 2)),
+          make("added", 6, 2, 1, 3, 2, ref::added_layout(3, 1))};
 }
 
 // λ of both signs and around 1; extra[H] only where asked for.
