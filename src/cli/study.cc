@@ -113,7 +113,15 @@ std::string in_words(const ordered_json& verdict) {
   return words;
 }
 
-// A line a claim with the first of its parts; "" if nothing is measured of any.
+// The part that a claim's verdict is that of, the first of these; of an identity the first.
+size_t deciding_part(const ordered_json& claim) {
+  const ordered_json& parts = claim["parts"];
+  const auto decides = [&](const ordered_json& part) { return part["verdict"] == claim["verdict"]; };
+  const auto found = std::ranges::find_if(parts, decides);
+  return found == parts.end() ? 0 : static_cast<size_t>(found - parts.begin());
+}
+
+// A line a claim with the part that decides it, "12b"; "" if nothing is measured of any.
 std::string show_claims(const ordered_json& results) {
   report::TextTable table;
   using enum report::TextTable::Align;
@@ -121,10 +129,12 @@ std::string show_claims(const ordered_json& results) {
   table.column("verdict").column("seeds", right).column("would decide", right);
   bool any = false;
   for (const ordered_json& claim : results["claims"]) {
-    const ordered_json &part = claim["parts"][0], &verdict = claim["verdict"];
+    const size_t at = deciding_part(claim);
+    const ordered_json &part = claim["parts"][at], &verdict = claim["verdict"];
+    const std::string letter(claim["parts"].size() > 1 ? 1 : 0, static_cast<char>('a' + at));
     any = any || !verdict.is_null();
-    table.row({claim["id"].dump(), claim["statement"], threshold(part), part["seeds"] == 0 ? "-" : measured(part),
-               in_words(verdict), part["seeds"].dump(),
+    table.row({claim["id"].dump() + letter, claim["statement"], threshold(part),
+               part["seeds"] == 0 ? "-" : measured(part), in_words(verdict), part["seeds"].dump(),
                part["seeds_needed"].is_null() ? "-" : part["seeds_needed"].dump()});
   }
   return any ? "\n" + table.text() : "";

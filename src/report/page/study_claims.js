@@ -2,6 +2,7 @@
 // The claims of a study: all of them beside their thresholds, and one with everything that stands behind its verdict.
 
 const kVerdicts = {supported: "supported", refuted: "refuted", undecided: "undecided", identity: "true by algebra", not_applicable: "not applicable", null: "not measured"};
+const kPartLetters = "abcdefgh";
 const verdictText = (verdict) => kVerdicts[verdict] ?? String(verdict);
 
 // A part of a claim with the distance of its numbers from the threshold, claimed side positive. Of a band it is that
@@ -18,7 +19,7 @@ function partEntry(claim, part, name, verdict) {
 function claimParts(report) {
   return studyClaims(report).flatMap((claim) => claim.parts.map((part, place) => {
     const many = claim.parts.length > 1;
-    return {...partEntry(claim, part, `${claim.id}${many ? "abcdef"[place] : ""}`, many ? part.verdict : claim.verdict), first: place === 0};
+    return {...partEntry(claim, part, `${claim.id}${many ? kPartLetters[place] : ""}`, many ? part.verdict : claim.verdict), first: place === 0};
   }));
 }
 
@@ -137,21 +138,27 @@ function thresholdSide({threshold, direction}) {
   return `${direction === "below" ? "<" : ">"} ${Number.isFinite(threshold) ? formatNumber(threshold) : "floor"}`;
 }
 
-// A line a claim, with the first of its parts: what the page of a study begins with.
+// The part that a claim's verdict is that of, the first of these; of an identity the first.
+const decidingPart = ({parts, verdict}) => Math.max(0, parts.findIndex((part) => part.verdict === verdict));
+
+// A line a claim, with the part that decides it: what the page of a study begins with.
 function claimsFirst(report) {
   const claims = studyClaims(report).filter(({parts}) => parts.length);
   if (!claims.length) return null;
-  const row = ({id, name, statement, verdict, parts, parts: [part]}) => [
-    `${id} ${name ?? ""}`.trim(), verdictText(verdict), statement, [String(part.measure).replaceAll("_", " "), part.comparison, parts.length > 1 && `first of ${parts.length}`].filter(Boolean).join(", "),
-    thresholdSide(part), part.mean, part.low, part.high, part.seeds, picturesOf({id}, report).map((picture) => picture.id).join(" "),
-  ];
+  const row = (claim) => {
+    const {id, name, statement, verdict, parts} = claim, at = decidingPart(claim), part = parts[at];
+    return [
+      `${id} ${name ?? ""}`.trim(), verdictText(verdict), statement, [String(part.measure).replaceAll("_", " "), part.comparison, parts.length > 1 && `part ${kPartLetters[at]}`].filter(Boolean).join(", "),
+      thresholdSide(part), part.mean, part.low, part.high, part.seeds, picturesOf({id}, report).map((picture) => picture.id).join(" "),
+    ];
+  };
   const rows = claims.map(row);
   return {
     id: "verdicts", title: "Every claim and its verdict", open: "The table of claims",
-    sentence: "The name of a claim leads to all that was asked of it, its pictures to where it can be seen. The numbers are those of its first part.",
+    sentence: "The name of a claim leads to all that was asked of it, its pictures to where it can be seen. The numbers are those of the part that decides it.",
     table: {
       name: "verdicts", columns: ["claim", "verdict", "what is claimed", "measured by", "claimed", "estimate", "low", "high", "seeds", "pictures"], rows,
-      links: {claim: (r) => [claimLink(claims[r], rows[r][0])], pictures: (r) => pictureLinks(claims[r], claims[r].parts[0], report, ({id}) => id)},
+      links: {claim: (r) => [claimLink(claims[r], rows[r][0])], pictures: (r) => pictureLinks(claims[r], claims[r].parts[decidingPart(claims[r])], report, ({id}) => id)},
     },
   };
 }
