@@ -279,14 +279,14 @@ ordered_json to_json(const RunConfig& config) {
   return result;
 }
 
-std::string first_difference(const ordered_json& a, const ordered_json& b) {
+std::string first_difference(const ordered_json& a, const ordered_json& b, Compared compared) {
   const json left = json(a).flatten(), right = json(b).flatten();
   std::set<std::string> keys;
   for (const json* side : {&left, &right})
     for (const auto& [key, value] : side->items()) keys.insert(key);
   for (const std::string& key : keys) {
     const auto is_key = [&](std::string_view free) { return key == fmt::format("/train/{}", free); };
-    if (std::ranges::any_of(kKeysWithoutEffect, is_key)) continue;
+    if (compared == Compared::with_effect && std::ranges::any_of(kKeysWithoutEffect, is_key)) continue;
     const auto l = left.find(key), r = right.find(key);
     if (l != left.end() && r != right.end() && *l == *r) continue;
     std::string name = key.substr(1);

@@ -79,8 +79,8 @@ nlohmann::ordered_json to_json(const RunConfig& config);
 // Keys of `train` that change no weight of the run.
 inline constexpr std::string_view kKeysWithoutEffect[] = {"recompute", "evaluate_every", "save_every", "keep"};
 
-// The first key ("train.clip") in which two resolved configurations differ; empty if they agree. Keys without
-// effect are left out.
-std::string first_difference(const nlohmann::ordered_json& a, const nlohmann::ordered_json& b);
+// The first key ("train.clip") in which two resolved configurations differ; empty if they agree.
+enum class Compared { all, with_effect };  // with_effect: without kKeysWithoutEffect
+std::string first_difference(const nlohmann::ordered_json& a, const nlohmann::ordered_json& b, Compared compared);
 
 }  // namespace unchain::train

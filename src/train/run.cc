@@ -63,20 +63,22 @@ bool check_folder(const RunOptions& options) {
   return has_run;
 }
 
+// Of a key as first_difference() names it, for messages.
+std::string value_of(const ordered_json& config, const std::string& key) {
+  std::string pointer = "/" + key;
+  std::replace(pointer.begin(), pointer.end(), '.', '/');
+  const ordered_json::json_pointer place(pointer);
+  return config.contains(place) ? config.at(place).dump() : "absent";
+}
+
 void check_same_config(const fs::path& out, const ordered_json& config) {
   const fs::path path = out / "run.json";
   const ordered_json root = formats::parse_json(read_text(path, size_t{16} << 20), path.string());
   if (!root.contains("config")) fail(ErrorCode::format, "{}: has no config; the file is damaged", path.string());
-  const std::string key = first_difference(root["config"], config);
+  const std::string key = first_difference(root["config"], config, Compared::with_effect);
   if (key.empty()) return;
-  std::string pointer = "/" + key;
-  std::replace(pointer.begin(), pointer.end(), '.', '/');
-  const auto value = [&](const ordered_json& from) {
-    const ordered_json::json_pointer place(pointer);
-    return from.contains(place) ? from.at(place).dump() : std::string("absent");
-  };
   fail(ErrorCode::usage, "{}: {} is {} now, but the run was begun with {}; resume it with that, or begin another run",
-       out.string(), key, value(config), value(root["config"]));
+       out.string(), key, value_of(config, key), value_of(root["config"], key));
 }
 
 class Run {
@@ -98,6 +100,7 @@ class Run {
   fs::path vocabulary() const { return config_.data.vocabulary; }
 
   void begin(const MakeLearner& make);
+  void check_same_everywhere(const ordered_json& config);
   void resume();
   void one_step();
   void add_spikes(ordered_json& line, double loss, double gradient_norm);
@@ -130,6 +133,7 @@ void Run::begin(const MakeLearner& make) {
   const auto tokenizer = open_vocabulary(config_);
   const model::Config model = model_config(config_, tokenizer->size());
   const ordered_json resolved = to_json(config_);
+  check_same_everywhere(resolved);
   if (has_run) check_same_config(options_.out, resolved);
   data_ = open_data(config_, tokenizer, options_.cache.empty() ? options_.out / "tokens" : options_.cache, comm_);
   learner_ =
@@ -155,6 +159,21 @@ void Run::begin(const MakeLearner& make) {
   if (metrics_) metrics_->truncate_to_step(state_.step);
   if (samples_) samples_->truncate_to_step(state_.step);
   if (first() && options_.on_start) options_.on_start(model);
+}
+
+// Ranks with other keys would wait for each other for ever, or train on without a word.
+void Run::check_same_everywhere(const ordered_json& config) {
+  if (comm_.ranks() == 1) return;
+  std::string text = config.dump();
+  uint64_t size = text.size();
+  comm_.broadcast(std::as_writable_bytes(std::span(&size, 1)));
+  text.resize(size);
+  comm_.broadcast(std::as_writable_bytes(std::span(text)));
+  const ordered_json theirs = ordered_json::parse(text);
+  const std::string key = first_difference(theirs, config, Compared::all);
+  if (key.empty()) return;
+  fail(ErrorCode::usage, "{} is {} here and {} on the first rank; give all ranks the same configuration", key,
+       value_of(config, key), value_of(theirs, key));
 }
 
 void Run::resume() {

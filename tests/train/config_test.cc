@@ -79,7 +79,7 @@ TEST(TrainConfig, SettingsReplaceSingleValues) {
 TEST(TrainConfig, WrittenOutItReadsBackTheSame) {
   const auto json = train::to_json(with({"train.seed=7"}));
   EXPECT_EQ(train::to_json(parse_config(json.dump(), "again")), json);
-  EXPECT_EQ(train::first_difference(json, json), "");
+  EXPECT_EQ(train::first_difference(json, json, train::Compared::all), "");
 }
 
 TEST(TrainConfig, UnknownKeysNameTheNearest) {
@@ -160,8 +160,9 @@ TEST(TrainConfig, ExtendsTakesWhatTheFileLeavesOut) {
 }
 
 TEST(TrainConfig, DifferencesAreNamedUnlessTheyChangeNoWeight) {
-  const auto difference = [](const std::string& setting) {
-    return train::first_difference(train::to_json(with({})), train::to_json(with({setting})));
+  using train::Compared;
+  const auto difference = [](const std::string& setting, Compared compared = Compared::with_effect) {
+    return train::first_difference(train::to_json(with({})), train::to_json(with({setting})), compared);
   };
   EXPECT_EQ(difference("train.learning_rate=1e-2"), "train.learning_rate");
   EXPECT_EQ(difference("train.micro_batch=2"), "train.micro_batch");
@@ -171,6 +172,7 @@ TEST(TrainConfig, DifferencesAreNamedUnlessTheyChangeNoWeight) {
   EXPECT_EQ(difference("train.keep=9"), "");
   EXPECT_EQ(difference("train.save_every=9"), "");
   EXPECT_EQ(difference("train.recompute=true"), "");
+  EXPECT_EQ(difference("train.save_every=9", Compared::all), "train.save_every");
 }
 
 // The files of configs/ are read, and each is of the size that its folder says.

@@ -297,6 +297,17 @@ TEST_F(TrainRun, WeightsThatDifferBetweenRanksAreFound) {
   EXPECT_NE(message.find("step 5: 1 of 2 ranks hold other weights"), std::string::npos) << message;
 }
 
+// Without a look at them the ranks would meet at other steps, and wait.
+TEST_F(TrainRun, RanksThatAreToldDifferentThingsAreFound) {
+  const std::string message = on_ranks(2, [&](dist::Comm& comm) {
+    RunConfig config = small_config();
+    if (comm.rank() == 1) config.train.save_every = 3;
+    train::run(config, options("a"), comm, make_bigram());
+  });
+  EXPECT_NE(message.find("train.save_every is 3 here and 5 on the first rank"), std::string::npos) << message;
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "a/run.json"));
+}
+
 TEST_F(TrainRun, OneRunAtATimeInAFolder) {
   RunOptions o = options("a");
   std::string second;
