@@ -52,13 +52,25 @@ inline std::vector<std::string> names(const std::filesystem::path& folder, const
   return result;
 }
 
-// The program as several ranks.
-inline RunResult run_ranks(int ranks, const std::vector<std::string>& arguments) {
-  std::string line = fmt::format("mpirun --allow-run-as-root --oversubscribe -n {} '{}'", ranks, UNCHAIN_PROGRAM);
-  for (const std::string& argument : arguments) line += " '" + argument + "'";
+// The program as one rank for each list of arguments, in folders of their own if these are given. After a minute all
+// are ended and the status is 124.
+inline RunResult run_ranks(const std::vector<std::vector<std::string>>& ranks,
+                           const std::vector<std::string>& folders = {}) {
+  std::string line = "timeout 60 mpirun --allow-run-as-root --oversubscribe";
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    line += rank > 0 ? " : -n 1" : " -n 1";
+    if (!folders.empty()) line += " -wdir '" + folders[rank] + "'";
+    line += " '" UNCHAIN_PROGRAM "'";
+    for (const std::string& argument : ranks[rank]) line += " '" + argument + "'";
+  }
   const TemporaryFolder folder;
   const int status = std::system((line + " >" + (folder / "out").string() + " 2>" + (folder / "err").string()).c_str());
   return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_file(folder / "out"), read_file(folder / "err")};
+}
+
+// The same arguments for each.
+inline RunResult run_ranks(int ranks, const std::vector<std::string>& arguments) {
+  return run_ranks(std::vector(static_cast<size_t>(ranks), arguments));
 }
 
 }  // namespace unchain::test

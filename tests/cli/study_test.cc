@@ -120,13 +120,6 @@ TEST_F(CliStudy, HessiansAtCheckpointsAndLastWords) {
 TEST_F(CliStudy, ProcessesShareTheRuns) {
   ASSERT_EQ(run_program(command("one")).status, 0);
   const json one = lasting(json::parse(read_file(own_ / "one/results.json")));
-  if (has_mpirun()) {
-    const RunResult ranks = run_ranks(2, command("ranks"));
-    ASSERT_EQ(ranks.status, 0) << ranks.err;
-    EXPECT_EQ(lasting(json::parse(read_file(own_ / "ranks/results.json"))), one);
-    EXPECT_EQ(ranks.out.find("tokens/s"), ranks.out.rfind("tokens/s")) << "told once\n" << ranks.out;
-    EXPECT_EQ(run_ranks(2, command("ranks")).status, 2) << "holds a study already";
-  }
   std::filesystem::create_directories(own_ / "two");
   RunResult other;
   std::thread second([&] { other = run_program(command("two", {"--resume"})); });
@@ -135,6 +128,17 @@ TEST_F(CliStudy, ProcessesShareTheRuns) {
   EXPECT_EQ(result.status, 0) << result.err;
   EXPECT_EQ(other.status, 0) << other.err;
   EXPECT_EQ(lasting(json::parse(read_file(own_ / "two/results.json"))), one);
+}
+
+TEST_F(CliStudy, RanksShareTheRuns) {
+  if (!find_mpirun()) return;
+  ASSERT_EQ(run_program(command("one")).status, 0);
+  const RunResult ranks = run_ranks(2, command("ranks"));
+  ASSERT_EQ(ranks.status, 0) << ranks.err;
+  EXPECT_EQ(lasting(json::parse(read_file(own_ / "ranks/results.json"))),
+            lasting(json::parse(read_file(own_ / "one/results.json"))));
+  EXPECT_EQ(ranks.out.find("tokens/s"), ranks.out.rfind("tokens/s")) << "told once\n" << ranks.out;
+  EXPECT_EQ(run_ranks(2, command("ranks")).status, 2) << "holds a study already";
 }
 
 TEST_F(CliStudy, StoppedAndResumedItEndsTheSame) {
@@ -346,6 +350,11 @@ TEST_F(CliStudy, OfSoftmaxAloneNothingIsDecided) {
                                 : verdict == "not_applicable" ? "not applicable"
                                                               : verdict.get<std::string>();
       EXPECT_NE(line.find("  " + words + "  "), std::string::npos) << words << ": " << line;
+      // A letter names the part that is shown: one whose verdict the claim has, or of an identity the first.
+      const char letter = line[line.find_first_not_of(" 0123456789")];
+      const json& parts = claim["parts"];
+      EXPECT_EQ(std::islower(letter) != 0, parts.size() > 1) << line;
+      if (parts.size() > 1) EXPECT_EQ(parts.at(static_cast<size_t>(letter - 'a'))["verdict"], verdict) << line;
       EXPECT_EQ(line.find('_'), std::string::npos) << line;
       ++said[words];
     }

@@ -233,7 +233,7 @@ TEST_F(CliTrain, BadInput) {
 // --- several ranks
 
 TEST_F(CliTrain, RanksAgreeWithOneRankToRounding) {
-  if (!has_mpirun()) GTEST_SKIP() << "no mpirun on this machine";
+  if (!find_mpirun()) return;
   ASSERT_EQ(run_program(command("one")).status, 0);
   for (const int ranks : {2, 4}) {
     const std::string name = std::to_string(ranks);
@@ -248,12 +248,50 @@ TEST_F(CliTrain, RanksAgreeWithOneRankToRounding) {
   EXPECT_EQ(run_program(command("4", {"--resume"})).status, 0);  // read with another number of ranks
 }
 
-TEST_F(CliTrain, OneRanksFailureEndsAllWithItsMessage) {
-  if (!has_mpirun()) GTEST_SKIP() << "no mpirun on this machine";
+TEST_F(CliTrain, WhatFailsOnEveryRankIsToldOnce) {
+  if (!find_mpirun()) return;
   const RunResult result = run_ranks(2, command("a", {"--set", "train.contex=1"}));
   EXPECT_EQ(result.status, 2) << result.err;
   EXPECT_NE(result.err.find("unchain: rank 0: --set train.contex=1"), std::string::npos) << result.err;
   EXPECT_EQ(result.err.find("unchain: rank 1"), std::string::npos) << result.err;
+}
+
+// Whichever it is: the other one waits for it, and must not do so for ever.
+TEST_F(CliTrain, ARankThatAloneFailsEndsAllWithItsMessage) {
+  if (!find_mpirun()) return;
+  for (const char* folder : {"whole", "empty"}) std::filesystem::create_directories(own_ / folder);
+  write_file(own_ / "whole/text.txt", read_file(UNCHAIN_TEST_DATA "/vocabulary/text.txt"));
+  for (const size_t rank : {0, 1}) {
+    const auto expect = [&](const std::string& what, const RunResult& result, int status, const std::string& cause) {
+      SCOPED_TRACE(fmt::format("rank {}: {}", rank, what));
+      EXPECT_EQ(result.status, status) << result.err;
+      EXPECT_NE(result.err.find(fmt::format("unchain: rank {}: {}", rank, cause)), std::string::npos) << result.err;
+      EXPECT_EQ(result.err.find(fmt::format("unchain: rank {}: ", 1 - rank)), std::string::npos) << result.err;
+    };
+    std::vector ranks(2, command("option"));
+    ranks[rank] = command("option", {"--set", "train.contex=1"});
+    expect("no such key", run_ranks(ranks), 2, "--set train.contex=1: train.contex is no key");
+    // A machine on which the text is not there.
+    std::vector folders(2, own("whole"));
+    folders[rank] = own("empty");
+    const auto words = command("file", {"--set", "data.train=text.txt"});
+    expect("no text", run_ranks({words, words}, folders), 3, "text.txt: cannot open");
+  }
+  EXPECT_FALSE(std::filesystem::exists(own_ / "option"));
+  EXPECT_FALSE(std::filesystem::exists(own_ / "file/run.json"));
+}
+
+// Else a run that is shorter for one of them would end in ranks that wait for each other.
+TEST_F(CliTrain, RanksThatAreToldDifferentThingsAreFound) {
+  if (!find_mpirun()) return;
+  for (const std::string setting : {"train.tokens=2560", "train.save_every=4"}) {
+    SCOPED_TRACE(setting);
+    const RunResult result = run_ranks({command(setting), command(setting, {"--set", setting})});
+    EXPECT_EQ(result.status, 2) << result.err;
+    const std::string key = setting.substr(0, setting.find('='));
+    EXPECT_NE(result.err.find("unchain: rank 1: " + key), std::string::npos) << result.err;
+    EXPECT_NE(result.err.find("on the first rank"), std::string::npos) << result.err;
+  }
 }
 
 }  // namespace
