@@ -11,7 +11,8 @@ namespace unchain {
 
 void set_threads(int threads) {
   if (threads < 0) fail(ErrorCode::usage, "--threads {}: expected 0 (all) or a positive number", threads);
-  omp_set_num_threads(threads == 0 ? omp_get_num_procs() : threads);
+  static const int all = omp_get_max_threads();  // before anybody has set it
+  omp_set_num_threads(threads == 0 ? all : threads);
 }
 
 int threads() noexcept {

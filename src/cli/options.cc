@@ -46,7 +46,7 @@ void add_output(CLI::App& command, Common& common) {
 }
 
 void add_compute(CLI::App& command, Common& common) {
-  command.add_option("--threads", common.threads, "threads to use; 0: one a processor")
+  command.add_option("--threads", common.threads, "threads to use; 0: OMP_NUM_THREADS, or one a processor")
       ->default_val(0)
       ->group("Compute")
       ->check(CLI::Range(0, 4096));

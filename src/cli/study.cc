@@ -335,7 +335,7 @@ void add_study(CLI::App& app) {
       ->required()
       ->type_name("DIR")
       ->group("Output");
-  command->add_option("--threads", common->threads, "threads to use; 0: one a processor")
+  command->add_option("--threads", common->threads, "threads to use; 0: OMP_NUM_THREADS, or one a processor")
       ->default_val(0)
       ->group("Compute")
       ->check(CLI::Range(0, 4096));

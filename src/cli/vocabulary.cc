@@ -56,7 +56,7 @@ void add_vocabulary(CLI::App& app) {
       ->type_name("DIR")
       ->group("Output");
   add_output(*command, *common);
-  command->add_option("--threads", common->threads, "threads to use; 0: one a processor")
+  command->add_option("--threads", common->threads, "threads to use; 0: OMP_NUM_THREADS, or one a processor")
       ->default_val(0)
       ->group("Compute")
       ->check(CLI::Range(0, 4096));

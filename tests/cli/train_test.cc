@@ -1,10 +1,11 @@
 // unchain train: configuration in, run folder out; stopped, killed, resumed, on several ranks.
 #include <fmt/format.h>
-#include <fstream>
-#include <sstream>
 
 #include <chrono>
 #include <cstdlib>
+#include <fstream>
+#include <sstream>
+#include <thread>
 
 #include "base/rng.h"
 #include "cli/program_folder.h"
@@ -158,6 +159,18 @@ TEST_F(CliTrain, ASignalSavesAndTellsHowToGoOn) {
   ASSERT_EQ(run_program(command("a", {"--set", "train.tokens=102400", "--resume"})).status, 0);
   EXPECT_EQ(metrics("a").size(), 400u);
   EXPECT_EQ(read_file(own_ / "a/model/model.safetensors"), read_file(own_ / "whole/model/model.safetensors"));
+}
+
+TEST_F(CliTrain, ThreadsAreThoseOfTheOptionOrOfOpenMp) {
+  const auto threads = [&](const std::string& out, const std::string& option) {
+    EXPECT_EQ(run_program({"train", own("config.json"), "-o", own(out), "--threads", option}).status, 0);
+    return json::parse(read_file(own_ / out / "run.json"))["threads"];
+  };
+  ASSERT_EQ(setenv("OMP_NUM_THREADS", "3", 1), 0);
+  EXPECT_EQ(threads("environment", "0"), 3);
+  EXPECT_EQ(threads("option", "2"), 2);
+  ASSERT_EQ(unsetenv("OMP_NUM_THREADS"), 0);
+  EXPECT_EQ(threads("neither", "0"), std::thread::hardware_concurrency());
 }
 
 // Twenty kills that hit: a run that arrives before its kill is held against the unbroken one, and begins again.
