@@ -30,6 +30,7 @@ model::Config tiny(const std::string& member) {
   c.heads = c.kv_heads = 2;
   c.head_dim = 2;
   c.attention_scale = 1 / std::sqrt(2.0f);
+  if (member == "lowrank_diff") c.attention.rank = 2;  // no more than the head's width
   c.layers.resize(1);
   return c;
 }
