@@ -142,9 +142,7 @@ void forward_tapped(const Call& call, const HeadRows& out) {
 
 // The state moves on over the rows of this call, its output goes to `out`.
 void take_state_off(const Call& call, const HeadRows& out) {
-  StateNoise noise = call.state->noise;
-  for (NoiseRows* gates : {&noise.take, &noise.keep})
-    gates->data += (call.in.first_row - call.state->gates_first) * gates->row_stride;
+  const StateNoise noise = call.state->noise.gates_from(call.in.first_row - call.state->gates_first);
   state_noise_forward(out, call.state->states, nullptr, noise, call.in, call.config.layout, call.workspace.state);
 }
 

@@ -25,6 +25,13 @@ struct NoiseRows {
 struct StateNoise {
   int64_t rank = 0;  // R
   NoiseRows take, keep, alpha;
+
+  // The same with gates from this row on.
+  StateNoise gates_from(int64_t row) const {
+    StateNoise rest = *this;
+    for (NoiseRows* gates : {&rest.take, &rest.keep}) gates->data += row * gates->row_stride;
+    return rest;
+  }
 };
 
 // Gates of prototypes from their scores s = scale · p_m·k̃_j, [.., O, R] (take may be where the scores are). log_sums

@@ -288,7 +288,7 @@ void Context::read_again(int64_t index, const attention::StateNoise& noise, bool
   in.key_rows = capacity_;
   in.lambda = no_lambda.data();
   for (int64_t first = 0; first < position_; first += block) {
-    const int64_t rows = std::min(block, position_ - first), at = all_gates ? first : 0;
+    const int64_t rows = std::min(block, position_ - first);
     in.first_row = first;
     in.rows = rows;
     const Matrix unrotated(content.data(), rows, keys.heads * d);
@@ -298,8 +298,7 @@ void Context::read_again(int64_t index, const attention::StateNoise& noise, bool
       const ops::RopeTable& rope = ropes_[c.layers[static_cast<size_t>(index)].rope];
       for (int64_t t = 0; t < rows; ++t) ops::rope_backward(head.f32(t), head.f32(t), rope, first + t, c.pairs);
     }
-    attention::StateNoise here = noise;
-    for (attention::NoiseRows* gates : {&here.take, &here.keep}) gates->data += at * gates->row_stride;
+    attention::StateNoise here = noise.gates_from(all_gates ? first : 0);
     here.alpha = {shares.data(), outputs * noise.rank, noise.rank};
     form_gates(member, here, log_sums.data(), unrotated, in);
     if (!lost) continue;
@@ -337,10 +336,9 @@ attention::StateCall Context::state(int64_t index, const Matrix& x, bool all_gat
   attention::SignedInputs in;
   in.rows = rows;
   in.first_row = position_;
-  attention::StateNoise here = call.noise;
-  for (attention::NoiseRows* each : {&here.take, &here.keep}) each->data += before * row_stride;
   const int64_t key_width = member.shape.layout.key_heads * member.shape.head_dim;
-  form_gates(member, here, memory.log_sums.data(), Matrix(content_.data(), rows, key_width), in);
+  form_gates(member, call.noise.gates_from(before), memory.log_sums.data(), Matrix(content_.data(), rows, key_width),
+             in);
   if (!member.family.calibrated)
     member_shares(Matrix(alpha_.data(), own ? rows : outputs, own ? outputs * rank : rank), x, member);
   return call;

@@ -83,7 +83,7 @@ std::vector<GivenModel> parse_given(const std::vector<std::string>& models, cons
 
 std::vector<ordered_json> measure_given(const std::vector<GivenModel>& models, const GivenOptions& options) {
   std::vector<ordered_json> results;
-  std::vector<int32_t> first;  // the text as the first model reads it
+  std::vector<int32_t> ids_of_first;
   for (const GivenModel& given : models) {
     if (options.on_note) options.on_note(fmt::format("{} = {}", given.member, given.path));
     const model::ModelFile file = model::ModelFile::open(given.path);
@@ -95,12 +95,11 @@ std::vector<ordered_json> measure_given(const std::vector<GivenModel>& models, c
     in.keys = options.keys;
     in.seed = options.seed;
     in.texts = {tokenizer->encode(options.text)};
-    if (first.empty()) first = in.texts[0];
-    if (in.texts[0] != first && options.on_note) {
+    if (results.empty()) ids_of_first = in.texts[0];
+    if (in.texts[0] != ids_of_first && options.on_note) {
       options.on_note(
           fmt::format("{}: reads the text as other tokens than {}: loss, perplexity and errors a token of the two "
-                      "cannot be set side "
-                      "by side, bits a byte can",
+                      "cannot be set side by side, bits a byte can",
                       given.path, models.front().path));
     }
     in.calibration = tokenizer->encode(options.calibration);

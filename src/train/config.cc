@@ -87,9 +87,7 @@ const std::set<std::string> kAttentionKeys = {"preset", "pairs",      "accountin
 // All keys of `root` against the list.
 void check_all_keys(const json& root, const std::string& where) {
   for (const auto& [section, keys] : known_keys()) {
-    std::string pointer = section.empty() ? "" : "/" + section;
-    std::ranges::replace(pointer, '.', '/');
-    if (const json::json_pointer place(pointer); root.contains(place))
+    if (const auto place = place_of(section); root.contains(place))
       check_keys(root.at(place), section, keys, where, kDocs);
   }
 }
@@ -226,6 +224,11 @@ void apply(json& root, const std::string& setting) {
 }
 
 }  // namespace
+
+json::json_pointer place_of(std::string key) {
+  std::ranges::replace(key, '.', '/');
+  return json::json_pointer(key.empty() ? "" : "/" + key);
+}
 
 std::map<std::string, std::set<std::string>> known_keys() {
   std::map<std::string, std::set<std::string>> known = {

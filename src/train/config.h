@@ -73,6 +73,9 @@ void check_keys(const nlohmann::json& object, const std::string& section, const 
 // All keys that a configuration may have, by section as check_keys() names them; docs/training.md has each.
 std::map<std::string, std::set<std::string>> known_keys();
 
+// Where a key as messages name it ("data.needles.share") stands in a configuration; empty: the whole.
+nlohmann::json::json_pointer place_of(std::string key);
+
 // Every key with its value.
 nlohmann::ordered_json to_json(const RunConfig& config);
 

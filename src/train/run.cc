@@ -65,9 +65,7 @@ bool check_folder(const RunOptions& options) {
 
 // Of a key as first_difference() names it, for messages.
 std::string value_of(const ordered_json& config, const std::string& key) {
-  std::string pointer = "/" + key;
-  std::replace(pointer.begin(), pointer.end(), '.', '/');
-  const ordered_json::json_pointer place(pointer);
+  const auto place = place_of(key);
   return config.contains(place) ? config.at(place).dump() : "absent";
 }
 

@@ -20,6 +20,7 @@
 #include "ref/signed_attention.h"
 #include "ref/softmax.h"
 #include "support/compare.h"
+#include "support/family_case.h"
 #include "support/random_values.h"
 
 namespace unchain::test {
@@ -82,18 +83,7 @@ struct Text {
     }
   }
 
-  ref::FamilyShape shape() const {
-    ref::FamilyShape s;
-    s.rows = kTokens;
-    s.query_heads = layout.query_heads;
-    s.key_heads = layout.key_heads;
-    s.value_heads = layout.value_heads;
-    s.head_dim = kWidth;
-    s.value_dim = kValues;
-    s.window = window;
-    for (const auto& p : layout.outputs) s.pairs.push_back({p.q1, p.k1, p.q2, p.k2, p.v});
-    return s;
-  }
+  ref::FamilyShape shape() const { return reference_shape(layout, kTokens, kWidth, kValues, window); }
 
   // The largest score of each sign, of A1 and what its rows see.
   std::pair<double, double> extreme_scores() const {

@@ -18,6 +18,7 @@
 #include "ref/layout.h"
 #include "ref/signed_attention.h"
 #include "support/compare.h"
+#include "support/family_case.h"
 #include "support/random_values.h"
 #include "support/temporary_folder.h"
 
@@ -75,15 +76,7 @@ struct Problem {
   }
 
   ref::FamilyShape shape(int64_t text) const {
-    ref::FamilyShape s;
-    s.rows = rows;
-    s.query_heads = layout.query_heads;
-    s.key_heads = layout.key_heads;
-    s.value_heads = layout.value_heads;
-    s.head_dim = head_dim;
-    s.value_dim = value_dim;
-    s.window = window;
-    for (const auto& p : layout.outputs) s.pairs.push_back({p.q1, p.k1, p.q2, p.k2, p.v});
+    ref::FamilyShape s = reference_shape(layout, rows, head_dim, value_dim, window);
     for (int64_t t = 0; t < rows && !starts.empty(); ++t)
       s.start.push_back(starts[static_cast<size_t>(text * rows + t)]);
     return s;

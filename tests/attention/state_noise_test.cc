@@ -16,6 +16,7 @@
 #include "ref/lambda_rules.h"
 #include "ref/prototype_noise.h"
 #include "support/compare.h"
+#include "support/family_case.h"
 #include "support/random_values.h"
 #include "support/simd_targets.h"
 
@@ -53,13 +54,7 @@ struct Problem {
       starts.push_back(static_cast<int32_t>(t < rows / 3 ? 0 : t < rows / 2 ? rows / 3 : rows / 2));
   }
   ref::FamilyShape shape() const {
-    ref::FamilyShape s;
-    s.rows = rows;
-    s.query_heads = 4;
-    s.key_heads = s.value_heads = 2;
-    s.head_dim = head_dim;
-    s.value_dim = value_dim;
-    for (const auto& p : layout.outputs) s.pairs.push_back({p.q1, p.k1, p.q2, p.k2, p.v});
+    ref::FamilyShape s = reference_shape(layout, rows, head_dim, value_dim);
     s.start.assign(starts.begin(), starts.end());
     return s;
   }

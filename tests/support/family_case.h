@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "attention/layout.h"
 #include "ref/layout.h"
 #include "ref/prototype_noise.h"
 #include "ref/signed_attention.h"
@@ -14,6 +15,21 @@
 #include "support/random_values.h"
 
 namespace unchain::test {
+
+// What a reference is told of a layout of the engine; rows begin at position 0, in one document.
+inline ref::FamilyShape reference_shape(const attention::Layout& layout, int64_t rows, int64_t head_dim,
+                                        int64_t value_dim, int64_t window = 0) {
+  ref::FamilyShape s;
+  s.rows = rows;
+  s.query_heads = layout.query_heads;
+  s.key_heads = layout.key_heads;
+  s.value_heads = layout.value_heads;
+  s.head_dim = head_dim;
+  s.value_dim = value_dim;
+  s.window = window;
+  for (const auto& p : layout.outputs) s.pairs.push_back({p.q1, p.k1, p.q2, p.k2, p.v});
+  return s;
+}
 
 struct FamilyCase {
   std::string name;
