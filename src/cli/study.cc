@@ -113,14 +113,6 @@ std::string in_words(const ordered_json& verdict) {
   return words;
 }
 
-// The part that a claim's verdict is that of, the first of these; of an identity the first.
-size_t deciding_part(const ordered_json& claim) {
-  const ordered_json& parts = claim["parts"];
-  const auto decides = [&](const ordered_json& part) { return part["verdict"] == claim["verdict"]; };
-  const auto found = std::ranges::find_if(parts, decides);
-  return found == parts.end() ? 0 : static_cast<size_t>(found - parts.begin());
-}
-
 // A line a claim with the part that decides it, "12b"; "" if nothing is measured of any.
 std::string show_claims(const ordered_json& results) {
   report::TextTable table;
@@ -129,7 +121,7 @@ std::string show_claims(const ordered_json& results) {
   table.column("verdict").column("seeds", right).column("would decide", right);
   bool any = false;
   for (const ordered_json& claim : results["claims"]) {
-    const size_t at = deciding_part(claim);
+    const auto at = claim["decides"].get<size_t>();
     const ordered_json &part = claim["parts"][at], &verdict = claim["verdict"];
     const std::string letter(claim["parts"].size() > 1 ? 1 : 0, static_cast<char>('a' + at));
     any = any || !verdict.is_null();

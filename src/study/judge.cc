@@ -335,6 +335,8 @@ ClaimResult judge_claim(const Claim& claim, const Evidence& evidence, const Clai
         (part.every_size ? result.parts : result.sensitivity).push_back(judged(part, size, claims.roles));
   }
   result.verdict = claim.kind == ClaimKind::identity ? Verdict::identity : join(result.parts);
+  const auto decides = std::ranges::find(result.parts, result.verdict, &PartResult::verdict);
+  if (decides != result.parts.end()) result.decides = static_cast<size_t>(decides - result.parts.begin());
   for (const Part& part : claim.sensitivity)
     result.sensitivity.push_back(judged(part, evidence.smallest(part.track), claims.roles));
   const auto stand_in = [&](const Part& part, const std::string& role, const auto& beside) {
@@ -440,8 +442,9 @@ ordered_json to_json(const ClaimResult& result, const Claims& claims) {
   ordered_json out = {{"id", claim.id}, {"source", claim.source}, {"name", claim.name}, {"statement", claim.statement}};
   out["kind"] = claim.kind == ClaimKind::identity ? "identity" : "measured";
   for (const char* key : {"measure", "threshold", "floor", "detectable", "effect", "values"})
-    out[key] = parts.empty() ? ordered_json() : parts.front()[key];
+    out[key] = parts.empty() ? ordered_json() : parts[result.decides][key];
   out["verdict"] = to_json(result.verdict);
+  out["decides"] = result.decides;
   out["note"] = claim.note;
   out["parts"] = parts;
   out["sensitivity"] = sensitivity;

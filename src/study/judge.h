@@ -64,6 +64,7 @@ struct ClaimResult {
   Claim claim;
   Verdict verdict = Verdict::missing;
   std::vector<PartResult> parts;
+  size_t decides = 0;  // the first part whose verdict is the claim's; of an identity the first of all
   // Never moves the verdict: other measures, other sizes, and other members in the place of the judged ones.
   std::vector<PartResult> sensitivity;
 };
@@ -73,8 +74,8 @@ struct ClaimResult {
 std::vector<ClaimResult> judge(const Claims& claims, const Observations& observations);
 
 // An entry of `claims[]` in results.json: {"id", "source", "name", "statement", "kind", "measure", "threshold",
-// "floor", "detectable", "effect", "values": {MEMBER: {"mean", "low", "high", "seeds"}}, "verdict", "note", "parts":
-// [], "sensitivity": []}; measure to values are those of the first part. A part: {"measure", "comparison", "of",
+// "floor", "detectable", "effect", "values": {MEMBER: {"mean", "low", "high", "seeds"}}, "verdict", "decides", "note",
+// "parts": [], "sensitivity": []}; measure to values are those of parts[decides]. A part: {"measure", "comparison", "of",
 // "against", "reference", "track", "size", "tokens", "rows", "layers", "over", "unit", "direction", "threshold",
 // "floor", "margin", "detectable", "effect", "mean", "low", "high", "seeds", "values", "reference_values", "verdict",
 // "seeds_needed", "note"}. What there is not is null.

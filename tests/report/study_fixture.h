@@ -45,6 +45,7 @@ inline json study_results() {
                                  {"name", "bold <i>claim</i>"},
                                  {"statement", "A <b>bold</b> claim."},
                                  {"verdict", verdict},
+                                 {"decides", 0},
                                  {"note", "Not \"all\"."},
                                  {"parts", parts}});
   };

@@ -204,6 +204,8 @@ TEST_F(SlowPageInBrowser, AStudyBeginsWithItsClaims) {
   // The second part of the first claim decides it: the table shows that one.
   json results = full_results();
   std::swap(results["claims"][0]["parts"][0], results["claims"][0]["parts"][1]);
+  results["claims"][0]["decides"] = 1;
+  results["claims"].push_back({{"id", 4}, {"verdict", "supported"}, {"decides", 0}, {"parts", {nullptr}}});  // left out
   for (const int width : {1200, 360}) {
     const json seen = look_at(write({results, study_extras()}, options_), width, R"(
       const table = doc.querySelector("#verdicts table");

@@ -620,7 +620,7 @@ TEST(Judge, JsonHasAllKeysAndNullForWhatThereIsNot) {
   world.add_all("softmax", "loss", {5, 5.1, 5.2}).add_all("diff_v2", "loss", {2, 2.1, 2.21});
   const auto json = to_json(world.judge_one(claims), claims);
   for (const char* key : {"id", "source", "name", "statement", "measure", "threshold", "floor", "detectable", "effect",
-                          "values", "verdict", "note", "parts", "sensitivity"})
+                          "values", "verdict", "decides", "note", "parts", "sensitivity"})
     EXPECT_TRUE(json.contains(key)) << key;
   EXPECT_EQ(json["verdict"], "supported");
   EXPECT_EQ(json["threshold"], 0);
@@ -636,6 +636,13 @@ TEST(Judge, JsonHasAllKeysAndNullForWhatThereIsNot) {
   EXPECT_NEAR(inside["values"]["diff_v2"]["mean"].get<double>(), (2 + 2.1 + 2.21) / 3, 1e-12);
   EXPECT_EQ(inside["reference_values"]["diff_v2"]["mean"], 8);
   EXPECT_TRUE(json["parts"][0]["reference_values"].empty());
+  // Of several parts the claim shows the numbers of the one that decides.
+  const Claims two = claims_of(kLower + "," + kAboveHalf + "," + kRatio);
+  const auto decided = to_json(world.judge_one(two), two);
+  EXPECT_EQ(decided["verdict"], "refuted");
+  EXPECT_EQ(decided["decides"], 2);
+  EXPECT_EQ(decided["threshold"], 0.3);
+  EXPECT_EQ(json["decides"], 0);
   const auto empty = to_json(World().judge_one(claims), claims);
   for (const char* key : {"verdict", "floor", "detectable"}) EXPECT_TRUE(empty[key].is_null()) << key;
   EXPECT_TRUE(empty["parts"][0]["mean"].is_null());

@@ -18,7 +18,7 @@ function relativePairs(report, model) {
 const kDifferences = {
   id: "differences",
   title: "What differs",
-  about: "Each line is a measure: how much higher or lower it is than in the first model, as a share of the first model's mean, with the 95 % interval over the units that both have read: windows of the text, prompts, questions. A difference whose bar does not touch 0 is filled. With some forty measures about two bars of equal models would miss 0 by chance.",
+  about: "Each line is a measure: how much higher or lower it is than in the first model, as a share of the first model's mean, with the 95 % interval over the units that both have read: windows of the text, prompts, questions. A difference whose bar does not touch 0 is filled.",
   keys: (state, report) => relativePairs(report, state.model).map(({measure}) => measure),
   controls: (report) => [{id: "model", label: "Model", options: comparedModels(report).slice(1).map(({name}) => ({value: name, text: name}))}],
   draw(report, state, width) {

@@ -5,7 +5,7 @@
 // means].
 
 const studyRuns = (report) => listOf(report.results.runs).filter((run) => run && !run.pilot && !run.failed && typeof run.member === "string");
-const studyClaims = (report) => listOf(report.results.claims).filter((claim) => claim && Array.isArray(claim.parts));
+const studyClaims = (report) => listOf(report.results.claims).filter((claim) => claim && Array.isArray(claim.parts) && claim.parts.every((part) => part && typeof part === "object"));
 const distinct = (values) => [...new Set(values)];
 const membersOf = (runs) => distinct(runs.map((run) => run.member));
 const groupOf = (run) => `${run.track}, ${run.size}`;

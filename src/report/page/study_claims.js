@@ -139,7 +139,7 @@ function thresholdSide({threshold, direction}) {
 }
 
 // The part that a claim's verdict is that of, the first of these; of an identity the first.
-const decidingPart = ({parts, verdict}) => Math.max(0, parts.findIndex((part) => part.verdict === verdict));
+const decidingPart = ({parts, decides}) => (parts[decides] ? decides : 0);
 
 // A line a claim, with the part that decides it: what the page of a study begins with.
 function claimsFirst(report) {
@@ -188,7 +188,7 @@ const kStudyClaim = {
     return {
       ...claimLines(entries, entries.map(({name, part}) => (width < 520 ? name : `${plotText(short(partText(part, several)))} ${name}`))),
       sentence: `${claim.id}. ${claim.statement} We find: ${verdictText(claim.verdict)}.${claim.note ? ` ${claim.note}` : ""}`,
-      links: pictureLinks(claim, claim.parts[0], report),
+      links: pictureLinks(claim, claim.parts[decidingPart(claim)], report),
       label: `Estimates of ${countText(entries.length, "number")} of claim ${claim.id} beside their thresholds`,
       table: {
         name: `claim-${claim.id}`, columns: ["part", "role", ...kPartColumns, "tokens", "rows", "layers", "over"],
