@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <thread>
 
 #include "cli/program.h"
@@ -40,7 +41,7 @@ void run_as_ranks(const Common& common, const std::function<void(dist::Comm&, co
   if (comm->ranks() == 1) return body(*comm, common);
   Common own = common;
   if (comm->rank() > 0) own.json.clear();
-  if (own.threads == 0) own.threads = threads_of_a_rank(*comm);
+  if (own.threads == 0 && std::getenv("OMP_NUM_THREADS") == nullptr) own.threads = threads_of_a_rank(*comm);
   try {
     body(*comm, own);
   } catch (const Error& error) {

@@ -99,6 +99,7 @@ class Run {
 
   void begin(const MakeLearner& make);
   void check_same_everywhere(const ordered_json& config);
+  void check_folder_is_shared(bool had_run);
   void resume();
   void one_step();
   void add_spikes(ordered_json& line, double loss, double gradient_norm);
@@ -152,7 +153,7 @@ void Run::begin(const MakeLearner& make) {
     if (options_.samples) samples_ = std::make_unique<MetricsFile>(options_.out / "samples.jsonl");
     remove_leftovers(options_.out);
   }
-  comm_.barrier();
+  check_folder_is_shared(has_run);
   if (has_run) resume();
   if (metrics_) metrics_->truncate_to_step(state_.step);
   if (samples_) samples_->truncate_to_step(state_.step);
@@ -172,6 +173,16 @@ void Run::check_same_everywhere(const ordered_json& config) {
   if (key.empty()) return;
   fail(ErrorCode::usage, "{} is {} here and {} on the first rank; give all ranks the same configuration", key,
        value_of(config, key), value_of(theirs, key));
+}
+
+// Ranks resume from the first one's checkpoints, so that all must see its folder. Waits for all.
+void Run::check_folder_is_shared(bool had_run) {
+  if (comm_.ranks() == 1) return;
+  bool had_first = had_run;
+  comm_.broadcast(std::as_writable_bytes(std::span(&had_first, 1)));  // after the first has written
+  if (had_run == had_first && fs::exists(options_.out / "run.json")) return;
+  fail(ErrorCode::io, "{}: is not the folder that the first rank sees; give one on a file system that all share",
+       options_.out.string());
 }
 
 void Run::resume() {

@@ -354,7 +354,9 @@ TEST_F(CliStudy, OfSoftmaxAloneNothingIsDecided) {
       const char letter = line[line.find_first_not_of(" 0123456789")];
       const json& parts = claim["parts"];
       EXPECT_EQ(std::islower(letter) != 0, parts.size() > 1) << line;
-      if (parts.size() > 1) EXPECT_EQ(parts.at(static_cast<size_t>(letter - 'a'))["verdict"], verdict) << line;
+      if (parts.size() > 1) {
+        EXPECT_EQ(parts.at(static_cast<size_t>(letter - 'a'))["verdict"], verdict) << line;
+      }
       EXPECT_EQ(line.find('_'), std::string::npos) << line;
       ++said[words];
     }

@@ -1,19 +1,27 @@
 // unchain train: configuration in, run folder out; stopped, killed, resumed, on several ranks.
 #include <fmt/format.h>
+#include <sched.h>
 
 #include <chrono>
-#include <cstdlib>
 #include <fstream>
+#include <optional>
 #include <sstream>
-#include <thread>
 
 #include "base/rng.h"
 #include "cli/program_folder.h"
+#include "support/environment.h"
 
 namespace unchain::test {
 namespace {
 
 using nlohmann::json;
+
+// Those that this process may run on.
+int processors() {
+  cpu_set_t allowed;
+  EXPECT_EQ(::sched_getaffinity(0, sizeof allowed, &allowed), 0);
+  return CPU_COUNT(&allowed);
+}
 
 class CliTrain : public Cli {
  protected:
@@ -166,14 +174,17 @@ TEST_F(CliTrain, ThreadsAreThoseOfTheOptionOrOfOpenMp) {
     EXPECT_EQ(run_program({"train", own("config.json"), "-o", own(out), "--threads", option}).status, 0);
     return json::parse(read_file(own_ / out / "run.json"))["threads"];
   };
-  ASSERT_EQ(setenv("OMP_NUM_THREADS", "3", 1), 0);
-  EXPECT_EQ(threads("environment", "0"), 3);
-  EXPECT_EQ(threads("option", "2"), 2);
-  ASSERT_EQ(unsetenv("OMP_NUM_THREADS"), 0);
-  EXPECT_EQ(threads("neither", "0"), std::thread::hardware_concurrency());
+  {
+    const EnvironmentVariable three("OMP_NUM_THREADS", "3");
+    EXPECT_EQ(threads("environment", "0"), 3);
+    EXPECT_EQ(threads("option", "2"), 2);
+  }
+  const EnvironmentVariable none("OMP_NUM_THREADS", std::nullopt);
+  EXPECT_EQ(threads("neither", "0"), processors());
 }
 
-// Twenty kills that hit: a run that arrives before its kill is held against the unbroken one, and begins again.
+// Twenty kills that hit, each somewhere in or after a step that the run had not reached before; a run that arrives
+// before its kill is held against the unbroken one, and begins again.
 TEST_F(CliTrain, KilledAtRandomTwentyTimesItStillArrives) {
   constexpr int64_t kSaveEvery = 5;  // as the configuration says
   const std::vector<std::string> more = {"--set", "train.tokens=51200", "--resume"};
@@ -185,28 +196,33 @@ TEST_F(CliTrain, KilledAtRandomTwentyTimesItStillArrives) {
     EXPECT_EQ(read_file(own_ / "a/model/model.safetensors"), whole);
   };
   Rng rng(20);
-  int64_t saved = 0;
+  int64_t saved = 0, done = 0;
   int kills = 0;
   for (int runs = 0; kills < 20; ++runs) {
     ASSERT_LT(runs, 200) << kills << " kills hit";
-    const auto start = std::chrono::steady_clock::now();
-    const double wait = 0.02 + 0.2 * rng.uniform();
+    const int64_t target = done + 1 + static_cast<int64_t>(9 * rng.uniform());
+    const std::chrono::duration<double> wait(0.004 * rng.uniform());
+    std::optional<std::chrono::steady_clock::time_point> reached;
     RunOptions options;
     options.kill_when = [&] {
-      return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() > wait;
+      const auto now = std::chrono::steady_clock::now();
+      if (!reached && newest_step("a") >= target) reached = now;
+      return reached && now - *reached >= wait;
     };
     const RunResult killed = run_program(command("a", more), options);
     if (killed.status == 0) {
       expect_arrived();
       std::filesystem::remove_all(own_ / "a");
-      saved = 0;
+      saved = done = 0;
       continue;
     }
     ASSERT_EQ(killed.status, -SIGKILL) << killed.err;
     ++kills;
     // What is lost is less than the steps between two checkpoints, or as many while one is written.
-    const int64_t before = saved, done = newest_step("a");
+    const int64_t before = saved;
+    done = newest_step("a");
     saved = newest_checkpoint("a");
+    EXPECT_GE(done, target);
     EXPECT_GE(saved, before);
     EXPECT_GE(saved, done - kSaveEvery);
   }
@@ -261,6 +277,21 @@ TEST_F(CliTrain, RanksAgreeWithOneRankToRounding) {
   EXPECT_EQ(run_program(command("4", {"--resume"})).status, 0);  // read with another number of ranks
 }
 
+TEST_F(CliTrain, ThreadsOfARankAreThoseOfOpenMpOrItsShareOfTheMachine) {
+  if (!find_mpirun()) return;
+  std::vector<std::string> words = command("a");
+  words.resize(words.size() - 2);  // without --threads
+  const auto threads = [&](const std::optional<std::string>& value, const std::string& out) {
+    const EnvironmentVariable variable("OMP_NUM_THREADS", value);
+    words[3] = own(out);
+    const RunResult result = run_ranks(2, words);
+    EXPECT_EQ(result.status, 0) << result.err;
+    return json::parse(read_file(own_ / out / "run.json"))["threads"].get<int>();
+  };
+  EXPECT_EQ(threads("3", "environment"), 3);
+  EXPECT_LE(threads(std::nullopt, "neither"), std::max(1, processors() / 2));
+}
+
 TEST_F(CliTrain, WhatFailsOnEveryRankIsToldOnce) {
   if (!find_mpirun()) return;
   const RunResult result = run_ranks(2, command("a", {"--set", "train.contex=1"}));
@@ -292,6 +323,22 @@ TEST_F(CliTrain, ARankThatAloneFailsEndsAllWithItsMessage) {
   }
   EXPECT_FALSE(std::filesystem::exists(own_ / "option"));
   EXPECT_FALSE(std::filesystem::exists(own_ / "file/run.json"));
+}
+
+// New and resumed; the first test of ranks has the folder shared.
+TEST_F(CliTrain, ARunFolderThatNotAllRanksSeeIsFound) {
+  if (!find_mpirun()) return;
+  const std::vector<std::string> folders = {own("first"), own("second")};
+  for (const std::string& folder : folders) std::filesystem::create_directories(folder);
+  std::vector<std::string> words = command("a", {"--resume"});
+  words[3] = "run";
+  for (const char* when : {"new", "resumed"}) {
+    SCOPED_TRACE(when);
+    const RunResult result = run_ranks({words, words}, folders);
+    EXPECT_EQ(result.status, 3) << result.err;
+    EXPECT_NE(result.err.find("unchain: rank 1: run: is not the folder that the first rank sees"), std::string::npos)
+        << result.err;
+  }
 }
 
 // Else a run that is shorter for one of them would end in ranks that wait for each other.

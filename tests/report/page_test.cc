@@ -5,13 +5,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <fstream>
 
 #include "base/file.h"
 #include "report/browser.h"
 #include "report/needle_fixture.h"
 #include "report/page_fixture.h"
+#include "support/environment.h"
 #include "support/synthetic_report.h"
 #include "unchain/error.h"
 
@@ -75,9 +75,7 @@ TEST_F(Page, BadArgumentsAreErrors) {
 }
 
 TEST_F(Page, FindsPlotlyInShareFolders) {
-  const char* before = std::getenv("UNCHAIN_SHARE");
-  const std::string kept = before == nullptr ? "" : before;
-  unsetenv("UNCHAIN_SHARE");
+  const test::EnvironmentVariable none("UNCHAIN_SHARE", std::nullopt);
   EXPECT_EQ(find_plotly(folder_ / "bin"), "");
   const auto add = [&](const std::filesystem::path& place) {
     std::filesystem::create_directories(place);
@@ -89,13 +87,8 @@ TEST_F(Page, FindsPlotlyInShareFolders) {
   const auto above = add(folder_ / "share" / "unchain");
   EXPECT_EQ(find_plotly(folder_ / "bin").lexically_normal(), above);
   const auto named = add(folder_ / "other");
-  setenv("UNCHAIN_SHARE", (folder_ / "other").c_str(), 1);
+  const test::EnvironmentVariable other("UNCHAIN_SHARE", folder_ / "other");
   EXPECT_EQ(find_plotly(folder_ / "bin"), named);
-  if (before == nullptr) {
-    unsetenv("UNCHAIN_SHARE");
-  } else {
-    setenv("UNCHAIN_SHARE", kept.c_str(), 1);
-  }
 }
 
 TEST_F(SlowPageInBrowser, DrawsEveryPictureOfARealisticModel) {
