@@ -89,7 +89,7 @@ constexpr const char* kOpenEach = R"(
 
 TEST_F(SlowPageInBrowser, EveryPictureHasItsDefinitionAndItsNumbers) {
   const std::vector<std::pair<Synthetic, size_t>> pages = {
-      {analysis_page(), 7}, {needle_page(), 4}, {compare_page(), 5}, {study_page(), 15}};
+      {analysis_page(), 7}, {needle_page(), 4}, {compare_page(), 5}, {study_page(), 17}};
   const std::vector<std::string> extras_alone = {"map", "spectra", "distributions", "row"};
   for (const auto& [data, count] : pages) {
     SCOPED_TRACE(data.results["command"].get<std::string>());

@@ -153,7 +153,7 @@ function comparedFigures(report) {
 const kComparePage = {
   unit: "unit",
   limits: compareLimits,
-  sections: [kDifferences, kSideBySide, kGrowth, ofModels(kMap), ofModels(kSpectra)],
+  sections: () => [kDifferences, kSideBySide, kGrowth, ofModels(kMap), ofModels(kSpectra)],
   subtitle: (report) => comparedModels(report).map(({name}) => name).join(" · "),
   summary(report) {
     const models = comparedModels(report);

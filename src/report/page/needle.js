@@ -291,7 +291,7 @@ function answersTable(report) {
 const kNeedlePage = {
   unit: "sample",
   limits: needleLimits,
-  sections: [kNeedleAccuracy, kNeedleAttention, kNeedleHeads, kNeedleRow],
+  sections: () => [kNeedleAccuracy, kNeedleAttention, kNeedleHeads, kNeedleRow],
   subtitle({results}) {
     const {needles, queries, samples} = results.settings ?? {};
     return [countText(results.asked ?? 0, "question"), needles && `${countText(needles, "needle")} in a prompt, ${queries} asked`, samples && `${countText(samples, "prompt")} a cell`].filter(Boolean).join(" · ");

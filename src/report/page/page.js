@@ -284,12 +284,12 @@ function limitsSection(page, report) {
 }
 
 // The pictures of a page; one that says when it is `shown` is left out elsewhere.
-const sectionsOf = (page, report) => page.sections.filter(({shown}) => !shown || shown(report));
+const sectionsOf = (page, report) => page.sections(report).filter(({shown}) => !shown || shown(report));
 
 const kAnalysisPage = {
   unit: "window",
   limits: analysisLimits,
-  sections: [kOverview, kMass, kMap, kDistributions, kRank, kSpectra, kLayers],
+  sections: () => [kOverview, kMass, kMap, kDistributions, kRank, kSpectra, kLayers],
   subtitle(report) {
     const plural = (count, name) => `${count} ${name}${count === 1 ? "" : "s"}`;
     const windows = Array.isArray(report.results.windows) ? report.results.windows : [];
@@ -303,15 +303,6 @@ const kAnalysisPage = {
     sentence: (table) => `${table.rows.length} measured values.`, keys: (report) => [...report.layerKeys, ...report.keys],
   },
 };
-
-// What the address names is shown when the page opens, when the address changes, and when a link to it is used again.
-function setUpAddress(page, report) {
-  const open = () => page.open?.(location.hash, report);
-  document.getElementById(location.hash.slice(1))?.scrollIntoView();
-  open();
-  addEventListener("hashchange", open);
-  addEventListener("click", ({target}) => { if (target.closest("a")?.hash === location.hash) open(); });
-}
 
 let views = [];
 const drawAll = () => Promise.all(views.map((view) => view.draw().catch(note)));
@@ -352,7 +343,7 @@ async function start() {
     }, 150);
   });
   checkOverflow();
-  setUpAddress(page, report);
+  document.getElementById(location.hash.slice(1))?.scrollIntoView();  // it was not there when the page opened
   root.dataset.pictures = views.filter((view) => !view.plot.hidden).length;
 }
 

@@ -23,18 +23,9 @@ function claimParts(report) {
   }));
 }
 
-// To a claim in the picture of one: the address that openClaim() knows.
-const claimLink = (claim, text) => ({to: `#claim-${claim.id}`, text, title: String(claim.statement)});
-
-// Shows the claim that an address names, and leaves the keyboard at the choice of claims.
-function openClaim(address, report) {
-  const claim = studyClaims(report).find((each) => claimLink(each).to === address);
-  const view = views.find(({picture}) => picture === kStudyClaim);
-  if (!claim) return;
-  view.set({claim: String(claim.id)}).catch(note);
-  view.element.scrollIntoView();
-  view.inputs.claim.focus({preventScroll: true});
-}
+// To a claim's own section.
+const claimAddress = ({id}) => `claim-${id}`;
+const claimLink = (claim, text) => ({to: `#${claimAddress(claim)}`, text, title: String(claim.statement)});
 
 // The pictures that bear on a claim; any of its numbers can be seen by member.
 const picturesOf = (claim, report) => [...sectionsOf(kStudyPage, report).filter((picture) => picture.claims?.includes(claim.id)), kStudyMeasures];
@@ -168,16 +159,15 @@ function partText({of, against, measure, size}, withSize) {
   return `${against && against !== of ? `${of} and ${against}` : of}${withSize ? `, ${size}` : ""}: ${String(measure).replaceAll("_", " ")}`;
 }
 
-const kStudyClaim = {
-  id: "claim",
-  title: "One claim, and all that was asked of it",
+// All that was asked of a claim.
+const claimSection = (claim) => ({
+  id: claimAddress(claim),
+  title: `Claim ${claim.id}: ${claim.name ?? ""}`,
   about: `The parts that decide, and beneath them what stands beside the verdict and never moves it: other measures, other members in the place of the judged ones, other sizes. ${kClaimLines} The table has what the file of claims says of each: rows, layers, tokens, and over what the number is taken.`,
   terms: kClaimTerms,
   keys: () => [],
-  controls: (report) => [{id: "claim", label: "Claim", options: studyClaims(report).map((claim) => ({value: String(claim.id), text: `${claim.id} ${claim.name ?? ""}`.trim()}))}],
+  controls: () => [],
   draw(report, state, width) {
-    const claim = studyClaims(report).find(({id}) => String(id) === state.claim);
-    if (!claim) return {missing: "no claims were judged."};
     const entries = [
       ...claimParts(report).filter((entry) => entry.claim === claim).map((entry) => ({...entry, role: "decides"})),
       ...listOf(claim.sensitivity).filter(Boolean).map((part, i) => ({...partEntry(claim, part, `+${i + 1}`, part.verdict), role: "beside it"})),
@@ -187,13 +177,13 @@ const kStudyClaim = {
     const short = (text) => (text.length > 44 ? `${text.slice(0, 43)}…` : text);
     return {
       ...claimLines(entries, entries.map(({name, part}) => (width < 520 ? name : `${plotText(short(partText(part, several)))} ${name}`))),
-      sentence: `${claim.id}. ${claim.statement} We find: ${verdictText(claim.verdict)}.${claim.note ? ` ${claim.note}` : ""}`,
+      sentence: `${claim.statement} We find: ${verdictText(claim.verdict)}.${claim.note ? ` ${claim.note}` : ""}`,
       links: pictureLinks(claim, claim.parts[decidingPart(claim)], report),
       label: `Estimates of ${countText(entries.length, "number")} of claim ${claim.id} beside their thresholds`,
       table: {
-        name: `claim-${claim.id}`, columns: ["part", "role", ...kPartColumns, "tokens", "rows", "layers", "over"],
+        name: claimAddress(claim), columns: ["part", "role", ...kPartColumns, "tokens", "rows", "layers", "over"],
         rows: entries.map((entry) => [entry.name, entry.role, ...partCells(entry), entry.part.tokens ?? null, entry.part.rows ?? null, entry.part.layers ?? null, entry.part.over ?? null]),
       },
     };
   },
-};
+});

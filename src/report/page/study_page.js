@@ -29,10 +29,9 @@ function runsSoFar(report) {
 
 const kStudyPage = {
   unit: "seed",
-  sections: [kStudyClaims, kStudyClaim, kStudyRanks, kStudyLayerRanks, ofModels(kSpectra, {claims: [1, 2]}), kStudyLambda, kStudyProfile, kStudyTerms, ofModels(kMap, {claims: [5, 6, 7, 8, 21]}), kStudyNeedles, kStudyDepths, kStudyCurves, kStudyDynamics, kStudyHessian, kStudyMeasures],
+  sections: (report) => [kStudyClaims, ...studyClaims(report).map(claimSection), kStudyRanks, kStudyLayerRanks, ofModels(kSpectra, {claims: [1, 2]}), kStudyLambda, kStudyProfile, kStudyTerms, ofModels(kMap, {claims: [5, 6, 7, 8, 21]}), kStudyNeedles, kStudyDepths, kStudyCurves, kStudyDynamics, kStudyHessian, kStudyMeasures],
   first: claimsFirst,
   limits: studyLimits,
-  open: openClaim,
   subtitle(report) {
     const runs = studyRuns(report);
     const failed = listOf(report.results.runs).filter((run) => run?.failed).length;
