@@ -52,11 +52,12 @@ inline std::vector<std::string> names(const std::filesystem::path& folder, const
   return result;
 }
 
-// The program as one rank for each list of arguments, in folders of their own if these are given. What hangs is
-// ended after ten minutes, with status 124.
+// The program as one rank for each list of arguments, in folders of their own if these are given. Bound to none: tests
+// that run at the same time would be bound to the same processors. What hangs is ended after ten minutes, with status
+// 124.
 inline RunResult run_ranks(const std::vector<std::vector<std::string>>& ranks,
                            const std::vector<std::string>& folders = {}) {
-  std::string line = "timeout 600 mpirun --allow-run-as-root --oversubscribe";
+  std::string line = "timeout 600 mpirun --allow-run-as-root --oversubscribe --bind-to none";
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
     line += rank > 0 ? " : -n 1" : " -n 1";
     if (!folders.empty()) line += " -wdir '" + folders[rank] + "'";
