@@ -6,8 +6,8 @@
 
 namespace unchain {
 
-// Sets the number of threads of all later parallel work; 0 means what OMP_NUM_THREADS says, or else as many as the
-// machine has. Error: usage if negative.
+// Sets the number of threads of all later parallel work; 0 means what OMP_NUM_THREADS says, or else one for each
+// processor that the process may run on. Error: usage if negative.
 void set_threads(int threads);
 
 // The number of threads that parallel work uses now, at least 1.
