@@ -1,6 +1,8 @@
 // tools/convert_diff_mlx on a synthetic checkpoint with that project's tensors: the logits are those of its formula,
-// written out in double, and the tokenizer cuts texts as one with the same pieces.
+// written out in double, and the tokenizer cuts texts as one with the same pieces. What does not fit changes no file.
 #include <cmath>
+#include <cstring>
+#include <functional>
 #include <map>
 
 #include "base/base64.h"
@@ -123,14 +125,12 @@ Doubles logits_by_hand(const Weights& weights, const std::vector<int32_t>& ids, 
 
 class CliDiffMlx : public Cli {
  protected:
-  // What it says on stderr; empty where all went well.
-  std::string convert(const std::string& from, const std::string& to, const std::string& more = "") {
-    const std::string line = fmt::format("python3 '{}/tools/convert_diff_mlx' '{}' '{}' {} 2>'{}'", UNCHAIN_SOURCE_DIR,
-                                         own(from), own(to), more, own("err"));
-    const bool failed = std::system(line.c_str()) != 0;
-    std::string said = read_file(own_ / "err");
-    EXPECT_EQ(failed, !said.empty()) << said;
-    return said;
+  RunResult convert(const std::string& arguments) {
+    const TemporaryFolder said;
+    const std::string line = fmt::format("cd '{}' && python3 '{}/tools/convert_diff_mlx' {} 2>'{}'",
+                                         own_.path().string(), UNCHAIN_SOURCE_DIR, arguments, (said / "err").string());
+    const int status = std::system(line.c_str());
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, "", read_file(said / "err")};
   }
 };
 
@@ -143,7 +143,8 @@ TEST_F(CliDiffMlx, LogitsAreThoseOfTheFormula) {
       SCOPED_TRACE(fmt::format("differential {}, prefix '{}'", differential, prefix));
       const Weights weights = make_weights(differential);
       write_checkpoint(own_ / "mlx", weights, prefix);
-      ASSERT_EQ(convert("mlx", "model"), "");
+      ASSERT_EQ(convert("mlx model").err, "");
+      EXPECT_EQ(names(own_ / "model", "").size(), 2u);
       const json inspected = run_json({"inspect", own("model")});
       EXPECT_EQ(inspected["attention"], differential ? "diff_v1" : "softmax");
       int64_t parameters = 0;
@@ -183,7 +184,7 @@ TEST_F(CliDiffMlx, TheTokenizerCutsAsOneWithTheSamePieces) {
   }
   write_file(own_ / "pieces.tiktoken", lines);
   write_checkpoint(own_ / "mlx", make_weights(true), "model.");
-  ASSERT_EQ(convert("mlx", "model", "--tiktoken " + own("pieces.tiktoken")), "");
+  ASSERT_EQ(convert("mlx model --tiktoken pieces.tiktoken").err, "");
   const std::string text =
       "The river's 12345 banks, isn't it?\n\n  Two  blanks; ÄÖ 水 é\t{x == 0}  WE'LL see:\r\n and the end  ";
   const json ours = run_json({"tokenize", own("model"), "--text", text});
@@ -193,19 +194,185 @@ TEST_F(CliDiffMlx, TheTokenizerCutsAsOneWithTheSamePieces) {
   EXPECT_GT(expected.size(), 20u);
 }
 
-TEST_F(CliDiffMlx, WhatDoesNotFitIsAnError) {
-  const auto expect = [&](const std::string& from, const std::string& part) {
-    const std::string said = convert(from, "model");
-    EXPECT_NE(said.find(part), std::string::npos) << said;
-  };
-  expect("none", "none/config.json");
-  Weights weights = make_weights(true);
-  weights["blocks.0.attn.other.weight"] = {{2}, {0, 0}};
-  write_checkpoint(own_ / "mlx", weights, "model.");
-  expect("mlx", "a tensor blocks.0.attn.other.weight is not known");
-  write_file(own_ / "mlx/latest.safetensors", "short");
-  expect("mlx", "mlx: error");
+// A checkpoint in own/mlx after `spoil`, and what is said of it.
+struct BadInput {
+  const char* name;
+  std::function<void(const std::filesystem::path& own)> spoil;
+  int status;
+  const char* part;
+  std::string arguments = "mlx model";
+};
+
+void PrintTo(const BadInput& input, std::ostream* out) {
+  *out << input.name;
 }
+
+std::string with_length(uint64_t length, const std::string& rest) {
+  std::string bytes(sizeof(length), '\0');
+  std::memcpy(bytes.data(), &length, sizeof(length));
+  return bytes + rest;
+}
+
+using Spoil = decltype(BadInput::spoil);
+
+Spoil file_is(const std::string& bytes) {
+  return [=](const std::filesystem::path& own) { write_file(own / "mlx/latest.safetensors", bytes); };
+}
+
+Spoil header_is(const std::string& text) {
+  return file_is(with_length(text.size(), text));
+}
+
+// The file without all after byte `keep`, counted from its end if negative.
+Spoil cut_to(int64_t keep) {
+  return [=](const std::filesystem::path& own) {
+    const auto path = own / "mlx/latest.safetensors";
+    const auto size = static_cast<int64_t>(std::filesystem::file_size(path));
+    std::filesystem::resize_file(path, static_cast<uint64_t>(keep < 0 ? size + keep : keep));
+  };
+}
+
+const std::string kQuery = "model.blocks.0.attn.q_proj.weight";
+
+// The header with this key of kQuery changed.
+Spoil query_has(const std::string& key, const json& value) {
+  return [=](const std::filesystem::path& own) {
+    const std::string bytes = read_file(own / "mlx/latest.safetensors");
+    uint64_t length = 0;
+    std::memcpy(&length, bytes.data(), sizeof(length));
+    json header = json::parse(bytes.substr(8, length));
+    (key.empty() ? header[kQuery] : header[kQuery][key]) = value;
+    const std::string text = header.dump();
+    write_file(own / "mlx/latest.safetensors", with_length(text.size(), text + bytes.substr(8 + length)));
+  };
+}
+
+Spoil weights_have(const std::string& name) {
+  return [=](const std::filesystem::path& own) {
+    Weights weights = make_weights(true);
+    weights[name] = {{2}, {0, 0}};
+    write_checkpoint(own / "mlx", weights, "model.");
+  };
+}
+
+// The section `model` of config.json with this field changed, or removed if null.
+Spoil model_has(const std::string& field, const json& value) {
+  return [=](const std::filesystem::path& own) {
+    json config = json::parse(read_file(own / "mlx/config.json"));
+    config["model"][field] = value;
+    if (value.is_null()) config["model"].erase(field);
+    write_file(own / "mlx/config.json", config.dump());
+  };
+}
+
+Spoil also_there(const std::string& name, const std::string& bytes) {
+  return [=](const std::filesystem::path& own) { write_file(own / name, bytes); };
+}
+
+void nothing(const std::filesystem::path&) {}
+
+const BadInput kBadInputs[] = {
+    {"NoFolder", nothing, 3, "none/config.json", "none model"},
+    {"NoFile", [](const auto& own) { std::filesystem::remove(own / "mlx/latest.safetensors"); }, 3, "No such file"},
+    {"EmptyFile", cut_to(0), 3, "in a file of 0"},
+    {"CutInLength", cut_to(5), 3, "in a file of 5"},
+    {"CutInHeader", cut_to(100), 3, "in a file of 100"},
+    {"CutInData", cut_to(-4), 3, "<= "},
+    {"MoreData", cut_to(+1'000'000), 3, "bytes of data, expected as many"},
+    {"LengthOf2To63", file_is(with_length(uint64_t{1} << 63, "{}")), 3, "a header of 9223372036854775808 bytes"},
+    {"LengthOf2To45", file_is(with_length(uint64_t{1} << 45, "{}")), 3, "a header of 35184372088832 bytes"},
+    {"LengthOverTheLimit",
+     [](const auto& own) {
+       write_file(own / "mlx/latest.safetensors", with_length(100'000'001, "{}"));
+       std::filesystem::resize_file(own / "mlx/latest.safetensors", 100'000'100);
+     },
+     3, "expected at most 100000000"},
+    {"HeaderWithoutTensors", header_is("{}"), 3, "no tensor of a model"},
+    {"HeaderOfOptimizer", header_is(R"({"opt.x":{"dtype":"F32","shape":[0],"data_offsets":[0,0]}})"), 3,
+     "no tensor of a model"},
+    {"HeaderIsList", header_is("[1]"), 3, "header: [1], expected a JSON object"},
+    {"HeaderIsText", header_is("{\xff}"), 3, "header: "},
+    {"HeaderIsDeep", header_is(std::string(100'000, '[')), 3, "expected a JSON object"},
+    {"HeaderIsNested", header_is(R"({"a":{"b":{"c":{}}}})"), 3, "tensor 'a': data_offsets None"},
+    {"EntryIsText", query_has("", "F32"), 3, "q_proj.weight': 'F32', expected dtype, shape"},
+    {"ShapeOfNone", query_has("shape", json::array()), 3, "q_proj.weight': shape []"},
+    {"ShapeOfNoRows", query_has("shape", {0, 16}), 3, "q_proj.weight': shape [0, 16]"},
+    {"ShapeOfOne", query_has("shape", json::array({kWidth * kWidth})), 3, "q_proj.weight': shape [576], expected rows"},
+    {"ShapeIsReal", query_has("shape", {24.0, 24.0}), 3, "q_proj.weight': shape [24.0, 24.0]"},
+    {"ShapeIsBoolean", query_has("shape", {true, 576}), 3, "q_proj.weight': shape [True, 576]"},
+    {"ShapeOfOtherBytes", query_has("shape", {kWidth, kWidth + 1}), 3, "2304 bytes, expected those of F32 of shape"},
+    {"RowsOfNoWholeHeads", query_has("shape", {16, 36}), 3, "shape [16, 36], expected rows in heads of qk_head_dim 6"},
+    {"TypeIsUnknown", query_has("dtype", "F33"), 3, "q_proj.weight': dtype 'F33'"},
+    {"TypeIsList", query_has("dtype", {"F32"}), 3, "q_proj.weight': dtype ['F32']"},
+    {"OffsetsReversed", query_has("data_offsets", {2304, 0}), 3, "q_proj.weight': data_offsets [2304, 0]"},
+    {"OffsetsPastTheEnd", query_has("data_offsets", {0, 1 << 30}), 3, "q_proj.weight': data_offsets [0, 1073741824]"},
+    {"OffsetsNegative", query_has("data_offsets", {-2304, 0}), 3, "q_proj.weight': data_offsets [-2304, 0]"},
+    {"OffsetsReal", query_has("data_offsets", {0.0, 2304.0}), 3, "q_proj.weight': data_offsets [0.0, 2304.0]"},
+    {"OffsetsBoolean", query_has("data_offsets", {false, true}), 3, "q_proj.weight': data_offsets [False, True]"},
+    {"OffsetsOverlap", query_has("data_offsets", {4, 2308}), 3, "where the one before ends"},
+    {"NameIsUnknown", weights_have("blocks.0.attn.other.weight"), 3, "attn.other.weight': not known"},
+    {"NameTwice",
+     [](const auto& own) {
+       Weights weights = make_weights(true);
+       weights["model.final_norm.scale"] = weights["final_norm.scale"];
+       write_checkpoint(own / "mlx", weights, "");
+     },
+     3, "with and without 'model.'"},
+    {"ConfigIsText", also_there("mlx/config.json", "short"), 3, "config.json: "},
+    {"ConfigIsList", also_there("mlx/config.json", "[1]"), 3, "config.json: [1]"},
+    {"ConfigIsDeep", also_there("mlx/config.json", std::string(100'000, '[')), 3, "expected a JSON object"},
+    {"ConfigWithoutModel", also_there("mlx/config.json", "{}"), 3, "config.json: model: None"},
+    {"FieldIsMissing", model_has("rms_eps", nullptr), 3, "model.rms_eps: missing, expected a positive number"},
+    {"FieldIsText", model_has("dim", "24"), 3, "model.dim: '24', expected a positive integer"},
+    {"FieldIsBoolean", model_has("n_layers", true), 3, "model.n_layers: True"},
+    {"FieldIsZero", model_has("qk_head_dim", 0), 3, "model.qk_head_dim: 0"},
+    {"HeadIsOdd", model_has("qk_head_dim", 3), 3, "qk_head_dim 3, an even number"},
+    {"NoPieces", also_there("pieces", ""), 3, "pieces: 0 pieces", "mlx model --tiktoken pieces"},
+    {"PieceOfOtherText", also_there("pieces", "QQ== 0\n?x== 1\n"), 3, "b'?x== 1'", "mlx model --tiktoken pieces"},
+    {"RanksWithHole", also_there("pieces", "QQ== 0\nQg== 2\n"), 3, "2 pieces", "mlx model --tiktoken pieces"},
+    {"OutIsNew", cut_to(-4), 3, "<= ", "mlx new/model"},
+    {"OutIsFolder", nothing, 2, "the same folder", "mlx mlx"},
+    {"OutIsFolderAfterSlash", nothing, 2, "the same folder", "mlx mlx/"},
+    {"OutIsFolderByLink", [](const auto& own) { std::filesystem::create_directory_symlink("mlx", own / "link"); }, 2,
+     "the same folder", "mlx link"},
+    {"OutIsFile", also_there("file", "kept"), 3, "Not a directory", "mlx file"},
+    {"OutIsBelowFile", also_there("file", "kept"), 3, "Not a directory", "mlx file/model"},
+    {"OutHasFolderOfThatName", [](const auto& own) { std::filesystem::create_directories(own / "full/config.json"); },
+     3, "full/config.json: a folder", "mlx full"},
+};
+
+class CliDiffMlxBad : public CliDiffMlx, public testing::WithParamInterface<BadInput> {
+ protected:
+  // Each file and folder with a hash of what it holds.
+  std::map<std::string, size_t> files() const {
+    std::map<std::string, size_t> files;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(own_.path())) {
+      const std::string bytes = entry.is_regular_file() ? read_file(entry.path()) : "";
+      files[entry.path().string()] = std::hash<std::string>()(bytes);
+    }
+    return files;
+  }
+};
+
+// In `model` there is another model.
+TEST_P(CliDiffMlxBad, IsSaidAndChangesNothing) {
+  write_checkpoint(own_ / "mlx", make_weights(true), "model.");
+  std::filesystem::create_directory(own_ / "model");
+  write_file(own_ / "model/config.json", "kept");
+  GetParam().spoil(own_.path());
+  const auto before = files();
+  const RunResult run = convert(GetParam().arguments);
+  EXPECT_EQ(run.status, GetParam().status) << run.err;
+  EXPECT_NE(run.err.find(GetParam().part), std::string::npos) << run.err;
+  EXPECT_EQ(run.err.find("Traceback"), std::string::npos) << run.err;
+  EXPECT_EQ(run.err.find("convert_diff_mlx: "), 0u) << run.err;
+  EXPECT_EQ(run.err.find('\n'), run.err.size() - 1) << run.err;
+  EXPECT_LT(run.err.size(), 1000u);
+  EXPECT_TRUE(files() == before) << "files have changed";
+}
+
+INSTANTIATE_TEST_SUITE_P(Inputs, CliDiffMlxBad, testing::ValuesIn(kBadInputs),
+                         [](const auto& input) { return std::string(input.param.name); });
 
 }  // namespace
 }  // namespace unchain::test
