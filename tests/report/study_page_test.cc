@@ -352,7 +352,7 @@ TEST_F(SlowPageInBrowser, RunsThatLackPartsAreNoErrors) {
     const json seen = look_at(write({results, {}}, options_), 360);
     ASSERT_TRUE(seen.contains("data")) << seen;
     EXPECT_EQ(seen["data"].value("errors", "?"), "") << odd;
-    EXPECT_EQ(seen["pictures"].size(), 3u) << odd;
+    EXPECT_EQ(seen["pictures"].size(), 5u) << odd;
     EXPECT_EQ(seen["missing"].size(), 11u) << odd;
   }
 }
