@@ -328,7 +328,7 @@ const BadInput kBadInputs[] = {
     {"FieldIsZero", model_has("qk_head_dim", 0), 3, "model.qk_head_dim: 0"},
     {"HeadIsOdd", model_has("qk_head_dim", 3), 3, "qk_head_dim 3, an even number"},
     {"NoPieces", also_there("pieces", ""), 3, "pieces: 0 pieces", "mlx model --tiktoken pieces"},
-    {"PieceOfOtherText", also_there("pieces", "QQ== 0\n?x== 1\n"), 3, "b'?x== 1'", "mlx model --tiktoken pieces"},
+    {"PieceOfOtherText", also_there("pieces", "QQ== 0\n?Qg== 1\n"), 3, "b'?Qg== 1'", "mlx model --tiktoken pieces"},
     {"RanksWithHole", also_there("pieces", "QQ== 0\nQg== 2\n"), 3, "2 pieces", "mlx model --tiktoken pieces"},
     {"OutIsNew", cut_to(-4), 3, "<= ", "mlx new/model"},
     {"OutIsFolder", nothing, 2, "the same folder", "mlx mlx"},
