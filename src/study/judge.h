@@ -75,8 +75,8 @@ std::vector<ClaimResult> judge(const Claims& claims, const Observations& observa
 
 // An entry of `claims[]` in results.json: {"id", "source", "name", "statement", "kind", "measure", "threshold",
 // "floor", "detectable", "effect", "values": {MEMBER: {"mean", "low", "high", "seeds"}}, "verdict", "decides", "note",
-// "parts": [], "sensitivity": []}; measure to values are those of parts[decides]. A part: {"measure", "comparison", "of",
-// "against", "reference", "track", "size", "tokens", "rows", "layers", "over", "unit", "direction", "threshold",
+// "parts": [], "sensitivity": []}; measure to values are those of parts[decides]. A part: {"measure", "comparison",
+// "of", "against", "reference", "track", "size", "tokens", "rows", "layers", "over", "unit", "direction", "threshold",
 // "floor", "margin", "detectable", "effect", "mean", "low", "high", "seeds", "values", "reference_values", "verdict",
 // "seeds_needed", "note"}. What there is not is null.
 nlohmann::ordered_json to_json(const ClaimResult& result, const Claims& claims);

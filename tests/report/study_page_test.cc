@@ -262,8 +262,9 @@ TEST_F(SlowPageInBrowser, AClaimOfTheTableLeadsToAllThatWasAskedOfIt) {
   EXPECT_EQ(extra["of_first"], json({"#rank-loss", "#layer-ranks", "#spectra", "#measures"}));
   // The address names a claim or a picture: 16 pixels are html's scroll-padding.
   for (const std::string id : {"claim-3", "hessian"}) {
-    const json opened = look_at(html.string() + "#" + id, 360,
-                                "extra.top = Math.round(doc.getElementById('" + id + "').getBoundingClientRect().top);");
+    const json opened =
+        look_at(html.string() + "#" + id, 360,
+                "extra.top = Math.round(doc.getElementById('" + id + "').getBoundingClientRect().top);");
     expect_sound(opened, 17, 20);
     EXPECT_EQ(opened["extra"]["top"], 16) << id;
   }
